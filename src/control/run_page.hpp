@@ -1,0 +1,98 @@
+#pragma once
+// The page of memory that `residctl run` shares with the program it started.
+//
+// The parent creates it as a file, fills in `config` and passes the path in RESIDCTL_RUN_PAGE; the
+// preload library in the child maps it, reads `config` and keeps `stats` up to date while the
+// program runs. So the report can be written whatever ends the program: exit, _exit, a signal, the
+// OOM killer. Everything in it is plain old data of fixed layout; what changes concurrently is a
+// lock-free atomic.
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "base/fd.hpp"
+#include "base/status.hpp"
+#include "base/units.hpp"
+#include "pager/stats.hpp"
+
+namespace resid {
+
+inline constexpr std::uint64_t kRunPageMagic = 0x3130656761507552ULL;  // "RuPage01"
+inline constexpr const char* kRunPageVariable = "RESIDCTL_RUN_PAGE";
+
+struct RunConfig {
+  std::uint8_t ram_is_percent = 0;   // else bytes; bytes 0 = derive from the control group
+  double ram_percent = 0;
+  std::uint64_t ram_bytes = 0;
+  std::uint64_t chunk_max = 0;
+  std::uint32_t fetch_workers = 4;
+  std::uint32_t fetching_timeout_ms = 30000;
+  std::uint32_t prefetch_depth = 0;  // 0 = off
+  std::uint8_t prefetch_admission_always = 0;
+  std::uint8_t prefetch_retention_none = 0;
+  std::uint8_t sync_handler = 0;
+  std::uint8_t eager_reconcile = 0;
+  std::uint8_t protect_current = 0;
+  std::uint8_t own_cgroup = 0;       // the program runs in a control group of its own
+  std::uint8_t quiet = 0;
+  std::uint8_t swap_guarantee = 0;   // host::SwapGuarantee as the parent established it
+  char policy[40] = {};
+  char match[256] = {};              // --match GLOB, empty = by content only
+};
+
+// How far the program got; the parent judges a run by it.
+enum class RunPhase : std::uint32_t { started, preloaded, mapped, failed };
+
+struct RunPage {
+  std::uint64_t magic = kRunPageMagic;
+  std::uint32_t page_bytes = sizeof(RunPage);  // parent and library must agree on the layout
+  std::uint32_t reserved = 0;
+  RunConfig config;
+
+  std::atomic<std::uint32_t> phase{0};           // RunPhase
+  std::atomic<std::uint32_t> budget_holder{0};   // pid of the process that pages, 0 = none
+  std::atomic<std::uint64_t> budget_bytes{0};    // once resolved
+  std::atomic<std::uint64_t> model_bytes{0};
+  std::atomic<std::uint64_t> mapped_bytes{0};    // of app views, live
+  std::atomic<std::uint32_t> regions{0};
+  std::atomic<std::uint32_t> processes{0};       // how many processes loaded the library
+  std::atomic<std::uint32_t> bypassed_reads_mib{0};
+  std::atomic<std::uint32_t> last_status{0};     // Status of the first failure, 0 = none
+  char model_path[1024] = {};
+  char model_architecture[64] = {};
+  char uffd_route[64] = {};
+  char last_error[1024] = {};                    // the first failure's whole line
+  PagerStats stats;
+};
+
+// Records the first failure of the run; later ones are dropped. Async-signal-safe.
+void record_failure(RunPage& page, Status status, const char* line);
+
+// A mapped RunPage and, for the creator, its file.
+class RunPageFile {
+ public:
+  // Makes the file in $XDG_RUNTIME_DIR or /tmp, mode 0600, readable by the child alone.
+  static Result<RunPageFile> create();
+  // Maps an existing one; checks magic and size.
+  static Result<RunPageFile> open(const std::string& path);
+
+  RunPageFile(RunPageFile&& other) noexcept;
+  RunPageFile& operator=(RunPageFile&& other) noexcept;
+  RunPageFile(const RunPageFile&) = delete;
+  RunPageFile& operator=(const RunPageFile&) = delete;
+  ~RunPageFile();  // unmaps; the creator also removes the file
+
+  RunPage& page() { return *page_; }
+  const std::string& path() const { return path_; }
+  // Gives up removal and unmapping: the preload library keeps its page until the process is gone.
+  RunPage* release();
+
+ private:
+  RunPageFile() = default;
+  RunPage* page_ = nullptr;
+  std::string path_;
+  bool owner_ = false;
+};
+
+}  // namespace resid

@@ -1,0 +1,134 @@
+#pragma once
+// The pager: keeps at most `budget` bytes of all regions resident and fills what is touched.
+//
+// The data's way: a thread touches an absent page of an app view -> the kernel queues a message ->
+// fault_loop.cpp reads it and moves the chunk ABSENT -> FETCHING -> a worker (fetch.cpp) reserves
+// budget, evicting (evict.cpp) what the policy names, reads the store into the fill view, maps it
+// with CONTINUE, commits and publishes RESIDENT -> the thread goes on.
+//
+// Threads: every public function may be called from any thread that does not hold a lock needed to
+// read an app view. None of them may be called from a signal handler.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.hpp"
+#include "model/chunk_plan.hpp"
+#include "model/model.hpp"
+#include "pager/stats.hpp"
+#include "policy/policy.hpp"
+
+namespace resid {
+
+struct PagerConfig {
+  std::uint64_t budget_bytes = 0;
+  std::string policy = "layer_order_declared";
+  std::uint32_t fetch_workers = 4;
+  bool sync_handler = false;      // fetch on the fault thread; for comparison
+  std::uint32_t fetching_timeout_ms = 30000;
+  bool eager_reconcile = false;   // reconcile after every fetch, not every 16th
+  bool protect_current = false;
+  SignalMode signal_mode = SignalMode::before_use;
+  bool faults_signal_access = true;  // a demand fault tells the policy the position (src/sense)
+  std::uint32_t prefetch_depth = 0;  // 0 = off
+  bool prefetch_guarded = true;      // admission: guarded | always
+  bool prefetch_pinned = true;       // retention: pinned | none
+  bool lock_pages = false;           // mlock what becomes resident (I-3, the mlocked route)
+};
+
+class RegionHandle;
+
+// One range of a region's bytes that stays resident while the handle lives.
+class Pin {
+ public:
+  Pin() = default;
+  Pin(Pin&& other) noexcept;
+  Pin& operator=(Pin&& other) noexcept;
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+  ~Pin();
+  explicit operator bool() const { return pager_ != nullptr; }
+
+ private:
+  friend class Pager;
+  class Pager* pager_ = nullptr;
+  ChunkId first_ = kNoChunk;
+  std::uint32_t count_ = 0;
+};
+
+using RegionId = std::uint32_t;
+
+struct RegionInfo {
+  std::string path;
+  std::uint64_t bytes = 0;
+  ChunkId first_chunk = kNoChunk;
+  std::uint32_t chunks = 0;
+  int memfd = -1;          // for mapping app views; never read from it (hazard: holes are zeros)
+};
+
+// Called once, on whatever thread met it, when the pager can no longer guarantee correct data:
+// store changed, read failed, accounting diverged. `line` is the whole message. Must be
+// async-signal-safe. The affected threads get SIGBUS or SIGSEGV afterwards.
+using FailureHook = void (*)(void* context, Status status, const char* line);
+
+class Pager {
+ public:
+  // Opens userfaultfd by the first route that works, starts the fault thread and the workers.
+  // `stats` must outlive the process's use of the pager (shared memory or static).
+  static Result<std::unique_ptr<Pager>> create(const PagerConfig& config, PagerStats& stats,
+                                               FailureHook hook, void* context);
+  // Stops the threads. No app view may be in use any more. The preload library never destroys its
+  // pager: threads of the program may touch weights until the last instant of the process.
+  ~Pager();
+  Pager(const Pager&) = delete;
+  Pager& operator=(const Pager&) = delete;
+
+  // Puts one store under control. `fd` is an open descriptor of it (the pager opens its own).
+  Result<RegionId> add_region(const std::string& path, ModelFile file, ChunkPlan plan);
+  RegionInfo info(RegionId region) const;
+
+  // Maps an app view of [offset, offset + bytes) of the region, as mmap would: `address` and
+  // `flags` (MAP_FIXED, MAP_FIXED_NOREPLACE) are honoured, `bytes` may reach past the end.
+  Result<void*> map_view(RegionId region, void* address, std::uint64_t bytes, int flags,
+                         std::uint64_t offset);
+  // Forgets the part of app views inside [address, address + bytes) and unmaps it.
+  Result<void> unmap_view(void* address, std::uint64_t bytes);
+  // Whether any byte of the range lies in an app view. Cheap when not; safe anywhere.
+  bool in_view(const void* address, std::uint64_t bytes) const;
+
+  // Fetches the chunks under a range of an app view and keeps them resident. infeasible when the
+  // pinned bytes of the whole pager would leave less than two of the largest chunks.
+  Result<Pin> pin(const void* address, std::uint64_t bytes);
+
+  // Tells the policy that the workload reads this chunk (engines with a signal of their own).
+  void notify_access(ChunkId chunk);
+  // Replaces the declared order.
+  void declare_sequence(std::span<const ChunkId> sequence);
+
+  Result<void> set_budget(std::uint64_t bytes);
+  std::uint64_t budget() const;
+  std::uint64_t resident_bytes() const;
+  // Compares our count with the kernel's now (I-7).
+  Result<void> reconcile();
+  // Gives up a chunk by hand; false when it is not a candidate. For tests and the C API.
+  bool evict(ChunkId chunk);
+  bool resident(ChunkId chunk) const;
+
+  std::string_view uffd_route() const;     // "/dev/userfaultfd", "userfaultfd", "user-mode-only"
+  bool kernel_faults_handled() const;      // false: system calls on absent ranges give EFAULT
+  PagerStats& stats();
+
+  struct Impl;
+  Impl* impl() { return impl_.get(); }
+
+ private:
+  explicit Pager(std::unique_ptr<Impl> impl);
+  friend class Pin;
+  void unpin(ChunkId first, std::uint32_t count);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace resid

@@ -1,0 +1,109 @@
+#pragma once
+// The pager's counters: plain atomics in a standard-layout block, so that they can live in memory
+// shared with the process that writes the report.
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+
+namespace resid {
+
+using Counter = std::atomic<std::uint64_t>;
+
+inline void bump(Counter& counter, std::uint64_t by = 1) {
+  counter.fetch_add(by, std::memory_order_relaxed);
+}
+inline void raise_to(Counter& high_water, std::uint64_t value) {
+  std::uint64_t seen = high_water.load(std::memory_order_relaxed);
+  while (seen < value &&
+         !high_water.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+// Log-linear histogram of nanoseconds: 8 steps per octave, relative error below 12.5 %.
+struct LatencyHistogram {
+  static constexpr std::uint32_t kSteps = 8;
+  static constexpr std::uint32_t kBuckets = 64 * kSteps;
+  std::array<Counter, kBuckets> buckets{};
+  Counter max_ns{0};
+
+  static std::uint32_t bucket(std::uint64_t ns) {
+    if (ns < kSteps) return static_cast<std::uint32_t>(ns);
+    const auto octave = static_cast<std::uint32_t>(std::bit_width(ns)) - 1;
+    const auto step = static_cast<std::uint32_t>((ns >> (octave - 3)) & (kSteps - 1));
+    return (octave - 2) * kSteps + step;
+  }
+  // The largest value that falls in `index`.
+  static std::uint64_t upper(std::uint32_t index) {
+    if (index < kSteps) return index;
+    const std::uint32_t octave = index / kSteps + 2;
+    const std::uint64_t step = index % kSteps;
+    return ((kSteps + step + 1) << (octave - 3)) - 1;
+  }
+  void record(std::uint64_t ns) {
+    bump(buckets[bucket(ns)]);
+    raise_to(max_ns, ns);
+  }
+  std::uint64_t count() const {
+    std::uint64_t n = 0;
+    for (const Counter& b : buckets) n += b.load(std::memory_order_relaxed);
+    return n;
+  }
+  // The value below or at which `fraction` of the records lie; 0 when there are none.
+  std::uint64_t quantile(double fraction) const {
+    const std::uint64_t n = count();
+    if (n == 0) return 0;
+    auto want = static_cast<std::uint64_t>(fraction * static_cast<double>(n));
+    if (want >= n) want = n - 1;
+    std::uint64_t seen = 0;
+    for (std::uint32_t i = 0; i < kBuckets; ++i) {
+      seen += buckets[i].load(std::memory_order_relaxed);
+      if (seen > want) return upper(i) < max_ns.load() ? upper(i) : max_ns.load();
+    }
+    return max_ns.load();
+  }
+};
+
+struct PagerStats {
+  // Faults as the kernel reported them; a metric only (I-8).
+  Counter faults_missing{0};
+  Counter faults_minor{0};
+  Counter dedup_resident{0};   // the chunk was resident already: mapped and woken
+  Counter dedup_fetching{0};   // a fetch was under way: its end wakes the waiter
+  Counter absent_handled{0};   // demand fetches started
+  Counter stray_faults{0};     // on an address that is no view's any more
+
+  Counter fetches{0};
+  Counter bytes_fetched{0};    // read from the store
+  Counter evictions{0};
+  Counter bytes_punched{0};
+  Counter resident_bytes{0};
+  Counter resident_peak_bytes{0};   // ours: resident + reserved, the most at any moment
+  Counter kernel_peak_bytes{0};     // the memfds' own figure at every reconcile
+  Counter infeasible{0};
+  Counter fetching_timeouts{0};
+  Counter read_retries{0};
+  Counter read_failures{0};
+  Counter continue_partial{0};      // CONTINUE came back with part of the work done
+  Counter continue_eexist{0};
+  Counter continue_eagain{0};
+
+  Counter prefetch_issued{0};
+  Counter prefetch_useful{0};
+  Counter prefetch_late{0};
+  Counter prefetch_wasted{0};
+  Counter prefetch_declined{0};
+  Counter prefetch_pin_broken{0};
+
+  Counter reconcile_checks{0};
+  Counter reconcile_max_divergence_bytes{0};
+  Counter tripwires{0};
+  Counter queue_high_water{0};
+
+  LatencyHistogram fault_ns;  // from reading the message to the wake-up
+  LatencyHistogram read_ns;   // one fetch's read alone
+  LatencyHistogram punch_ns;
+};
+
+}  // namespace resid
