@@ -10,10 +10,9 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
-#include "base/fd.hpp"
 #include "base/status.hpp"
-#include "base/units.hpp"
 #include "pager/stats.hpp"
 
 namespace resid {
@@ -66,15 +65,27 @@ struct RunPage {
   PagerStats stats;
 };
 
-// Records the first failure of the run; later ones are dropped. Async-signal-safe.
+// Two processes, perhaps built by two compilers, see the same bytes.
+static_assert(std::is_standard_layout_v<RunPage> && std::is_trivially_destructible_v<RunPage>);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free && Counter::is_always_lock_free,
+              "a lock would live in one process only");
+
+// Records the first failure of the run, from whichever process; later ones are dropped. Leaves
+// `phase` alone: how far the program got stays known. Async-signal-safe. A `line` that is too long
+// is cut. `status` ok, which would be no failure, is recorded as internal.
 void record_failure(RunPage& page, Status status, const char* line);
 
-// A mapped RunPage and, for the creator, its file.
+// A mapped RunPage and, for the creator, its file. Not for concurrent use; the page is.
 class RunPageFile {
  public:
-  // Makes the file in $XDG_RUNTIME_DIR or /tmp, mode 0600, readable by the child alone.
+  // Makes the file in $XDG_RUNTIME_DIR, where that is a writable folder of this user, else in /tmp;
+  // mode 0600. Its space is allocated here: no later store to the page can meet a full disk
+  // (SIGBUS), and where the folder is a tmpfs the few pages are charged to the parent's control
+  // group, so that they never count as the child's shmem (I-7). write_failed when it cannot be made.
   static Result<RunPageFile> create();
-  // Maps an existing one; checks magic and size.
+  // Maps an existing one, which must be a regular file of this user that nobody else can write, of
+  // exactly this build's layout. The path comes from the environment and is not trusted: anything
+  // else is a failure (no_such_file, unreadable, usage), and nothing of it is mapped.
   static Result<RunPageFile> open(const std::string& path);
 
   RunPageFile(RunPageFile&& other) noexcept;
@@ -84,15 +95,17 @@ class RunPageFile {
   ~RunPageFile();  // unmaps; the creator also removes the file
 
   RunPage& page() { return *page_; }
+  const RunPage& page() const { return *page_; }
   const std::string& path() const { return path_; }
   // Gives up removal and unmapping: the preload library keeps its page until the process is gone.
   RunPage* release();
 
  private:
   RunPageFile() = default;
+  void reset() noexcept;
   RunPage* page_ = nullptr;
   std::string path_;
-  bool owner_ = false;
+  bool owner_ = false;  // has the file to remove
 };
 
 }  // namespace resid
