@@ -4,7 +4,8 @@
 // Invariants of a plan:
 //   C-1  Chunks are disjoint, sorted, page aligned, and cover [0, page_up(file size)) exactly.
 //   C-2  A chunk is at most `chunk_max` bytes.
-//   C-3  A page shared by two tensors, or by two expert slices, is a chunk of its own: a seam.
+//   C-3  A page shared by two tensors, by two expert slices, or by the metadata and a tensor is a
+//        chunk of its own: a seam.
 //        Every other chunk holds bytes of one tensor (or one expert's slice) only. So residency of
 //        one expert costs at most two pages beyond its slice.
 //   C-4  Layer, role and expert of every chunk are known; a seam takes those of the tensor whose
@@ -24,11 +25,15 @@ using ChunkIndex = std::uint32_t;  // position in one plan
 inline constexpr std::uint32_t kNoTensor = 0xffffffffU;
 
 struct Chunk {
-  std::uint64_t offset = 0;   // in the file, page aligned
-  std::uint32_t bytes = 0;    // a multiple of the page size; may reach past the end of the file
+  std::uint64_t offset = 0;  // in the file, page aligned
+  std::uint32_t bytes = 0;   // a multiple of the page size; may reach past the end of the file
   std::uint32_t tensor = kNoTensor;
   std::int32_t layer = kNoLayer;
   std::int32_t expert = kNoExpert;
+  // Of a seam: its bytes [0, head) belong to what began in an earlier chunk, [tail, kPage) to what
+  // goes on in the next one. 0 and kPage when nothing does.
+  std::uint16_t head = 0;
+  std::uint16_t tail = kPage;
   Role role = Role::header;
   bool seam = false;
 };
@@ -42,10 +47,14 @@ struct ChunkSpan {
 class ChunkPlan {
  public:
   static constexpr std::uint64_t kDefaultChunkMax = 2 * 1024 * 1024;
+  // More chunks than this would take more memory than they save: 2^26, 128 TiB at the default size.
+  static constexpr std::uint64_t kMaxChunks = 1ULL << 26;
 
-  // `chunk_max`: a multiple of the page size, at least one page, at most 1 GiB.
+  // `chunk_max`: a multiple of the page size, at least one page, at most 1 GiB. Statuses: usage (a
+  // bad or too small `chunk_max`), internal (a table of tensors that no reader made).
   static Result<ChunkPlan> make(const ModelFile& file, std::uint64_t chunk_max = kDefaultChunkMax);
-  // Equal chunks, for files whose structure is unknown (`--match`).
+  // Chunks of `chunk_max` bytes (the last may be smaller), for files whose structure is unknown
+  // (`--match`).
   static Result<ChunkPlan> uniform(std::uint64_t file_bytes, std::uint64_t chunk_max);
 
   std::span<const Chunk> chunks() const { return chunks_; }
@@ -66,6 +75,9 @@ class ChunkPlan {
   ChunkSpan span(std::uint64_t offset, bool exact) const;
 
  private:
+  ChunkSpan after_seam(ChunkIndex i) const;
+  ChunkSpan before_seam(ChunkIndex i) const;
+
   std::vector<Chunk> chunks_;
   std::vector<std::uint64_t> starts_;  // chunk offsets alone: the binary search stays in cache
   std::uint64_t file_bytes_ = 0;
@@ -78,10 +90,15 @@ struct OrderEntry {
   ChunkIndex chunk = 0;
 };
 
-// The order in which a forward pass reads the weights: layer by layer, by role inside a layer, by
-// offset inside a tensor; output last. A token embedding that doubles as the output (tied) stands
-// where the output would. Chunks that are not read in a fixed order (header, untied embedding) are
-// left out. `files[i]` belongs to `plans[i]`.
+// The order in which a forward pass reads the weights: layer by layer, by role and step inside a
+// layer, by expert, by offset inside a tensor; output last. A token embedding that doubles as the
+// output (tied: no file has a tensor with Role::output) stands where the output would. Chunks that
+// are not read in a fixed order (header, untied embedding, draft layers) are left out.
+//
+// A seam is named once for every tensor that has bytes in it, at that tensor's place, because that
+// is when it is read: a victim is judged by its next use, and leaving out the later one would give
+// up a page that is about to be wanted. Neighbours in the order are never the same chunk.
+// `files[i]` belongs to `plans[i]`.
 std::vector<OrderEntry> declared_order(std::span<const ModelFile* const> files,
                                        std::span<const ChunkPlan* const> plans);
 
