@@ -1,0 +1,58 @@
+# Short names for the entry points; CMake does the work (CMakePresets.json).
+
+PREFIX ?= /usr/local
+LLAMA := $(if $(filter no,$(WITH_LLAMA)),,tools/get-llama --print)
+SOURCES = $(shell git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' '*.mm')
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo check check-storm asan tsan fuzz bench install format format-check tidy clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+build: ## programs in build/release/bin, libraries in build/release/lib (WITH_LLAMA=no: without llama.cpp)
+	cmake --preset release -DRESID_BENCH=OFF -DRESID_LLAMA_DIR="$(if $(LLAMA),$$($(LLAMA)))"
+	cmake --build build/release
+
+demo: ## a real model inside a RAM budget
+	./demo
+
+check: ## the quick tests
+	./check
+
+check-storm: ## the quick tests and the long stress tests
+	./check --storm
+
+asan: ## the quick tests, and the library's own under the address and undefined-behaviour sanitizers
+	./check --asan
+
+tsan: ## the quick tests, and the library's own under the thread sanitizer
+	./check --tsan
+
+fuzz: ## build the fuzzers (clang) into build/fuzz
+	cmake --preset fuzz
+	cmake --build build/fuzz
+
+bench: ## build the micro-benchmarks and run them
+	cmake --preset release -DRESID_BENCH=ON
+	cmake --build build/release
+	@set -e; for program in build/release/bench/*; do \
+	  if [ -f "$$program" ] && [ -x "$$program" ]; then echo "$$program"; "$$program"; fi; done
+
+install: ## into PREFIX (default /usr/local), below DESTDIR if set
+	cmake --preset release -DRESID_BENCH=OFF -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
+	cmake --build build/release
+	cmake --install build/release
+
+format: ## lay out every source with clang-format
+	clang-format -i $(SOURCES)
+
+format-check: ## fail when a source is not laid out so
+	clang-format --dry-run --Werror $(SOURCES)
+
+tidy: ## clang-tidy over every source
+	cmake --preset clang -DRESID_BENCH=OFF
+	run-clang-tidy -quiet -p build/clang "$(CURDIR)/(src|include|tests|examples)/"
+
+clean: ## remove build/ (the llama.cpp cache stays)
+	rm -rf build
