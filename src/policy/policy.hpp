@@ -2,13 +2,18 @@
 // Which chunk to give up, and which will be wanted next.
 //
 // A policy is bookkeeping only: it does no I/O and takes no lock. Every call is made under the
-// pager's accounting lock, many of them by the fault thread, so none may allocate (I-13): memory is
-// taken in grow() and declare_sequence(), which are prepared outside the lock (see Pager). Every
-// call other than those is O(log n) or better, n being the number of chunks.
+// pager's accounting lock, many of them by the fault thread, so none may allocate (I-13) except
+// grow() and declare_sequence(), which are O(n), are never made by the fault thread or a fetch
+// worker, and may throw std::bad_alloc, leaving the policy as it was. Every other call is O(log n)
+// or better, n being the number of chunks and of entries of the order; select_victim() is so
+// amortised where a declared order names chunks more than once, upcoming() for each entry written.
 //
 // Words: `candidate` = resident and neither pinned nor in transition. The pager tells the policy
 // about every change with candidate() and withdraw(); select_victim() answers from that set alone.
+// Telling it again what it knows changes nothing, and ids that grow() has made no room for are
+// ignored.
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -37,25 +42,36 @@ class Policy {
 
   virtual std::string_view name() const = 0;
 
-  // Makes room for chunk ids below `chunks`. Ids never shrink. `bytes[i]` is the size of chunk i.
+  // Makes room for the chunk ids below bytes.size(), which never shrinks. `bytes[i]` is the size of
+  // chunk i.
   virtual void grow(std::span<const std::uint32_t> bytes) = 0;
   // The order in which the workload reads chunks, as one cycle. May name a chunk more than once;
-  // replaces an earlier one. Policies that infer their order ignore it.
+  // replaces an earlier one, and the position is before its first entry until the next signal.
+  // Policies that infer their order ignore it.
   virtual void declare_sequence(std::span<const ChunkId> sequence) = 0;
   virtual void set_signal_mode(SignalMode mode) = 0;
   // Also protect the chunk at the position and the one before it (distance 0), for callers whose
   // signal is inexact.
   virtual void set_protect_current(bool on) = 0;
 
-  virtual void on_fault(ChunkId chunk) = 0;    // a demand fault was dispatched for it
-  virtual void on_access(ChunkId chunk) = 0;   // the workload's consumption signal
-  virtual void candidate(ChunkId chunk) = 0;   // became evictable
-  virtual void withdraw(ChunkId chunk) = 0;    // stopped being evictable
+  virtual void on_fault(ChunkId chunk) = 0;  // a demand fault was dispatched for it
+  // The workload's consumption signal: moves the position to the nearest place ahead that names the
+  // chunk. A small step back, as threads that share the work cause, moves nothing, nor does a chunk
+  // that is not in the order.
+  virtual void on_access(ChunkId chunk) = 0;
+  virtual void candidate(ChunkId chunk) = 0;  // became evictable
+  virtual void withdraw(ChunkId chunk) = 0;   // stopped being evictable
 
-  // The candidate to evict, kNoChunk when there is none. Does not change the set.
+  // The candidate to evict: the largest next-use distance, of equals the least recently used;
+  // kNoChunk when there is none. Does not change the set.
   virtual ChunkId select_victim() = 0;
-  // The chunk that follows `chunk` in the known order, kNoChunk when unknown.
+  // The chunk that follows `chunk` in the known order, kNoChunk when unknown. Of a chunk that the
+  // order names more than once, the place nearest ahead counts, so that a chain of these may go
+  // round in a small circle; upcoming() does not.
   virtual ChunkId predict_next(ChunkId chunk) const = 0;
+  // Writes the chunks that the order names after the position, nearest first, at most one cycle.
+  // Returns how many were written: fewer than out.size() when no more are known.
+  virtual std::size_t upcoming(std::span<ChunkId> out) const = 0;
   // Steps of the order until `chunk` is used, kNeverUsed when it is not in it.
   virtual std::int64_t next_use_distance(ChunkId chunk) const = 0;
 };

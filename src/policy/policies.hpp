@@ -1,0 +1,14 @@
+#pragma once
+// The makers behind make_policy(), one a policy file.
+
+#include <memory>
+
+#include "policy/policy.hpp"
+
+namespace resid {
+
+std::unique_ptr<Policy> make_lru();
+std::unique_ptr<Policy> make_layer_order_learned();
+std::unique_ptr<Policy> make_layer_order_declared();
+
+}  // namespace resid
