@@ -45,6 +45,10 @@ class TestSummary(ScriptTest):
         self.assertEqual(result.returncode, 0)
         self.assertIn("2 skipped:\n  a: swap is on here (2 cases)\n", result.stdout)
 
+    def test_a_skipped_case_of_a_python_test_is_counted(self):
+        result = self.summary([case("p", output="test_x (m.C.test_x) ... skipped 'no linter'\n\nOK (skipped=1)\n")])
+        self.assertIn("1 skipped:\n  p: no linter\n", result.stdout)
+
     def test_no_test_at_all_is_a_failure(self):
         self.assertEqual(self.summary([]).returncode, 1)
 
