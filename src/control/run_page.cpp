@@ -23,9 +23,9 @@ constexpr const char* kStartAgain = "start the program with `residctl run`";
 // A folder that only this user can have put there, as the XDG base directory specification demands
 // of XDG_RUNTIME_DIR. A stale variable (su, sudo -E) names another user's.
 bool usable_runtime_folder(const char* folder) {
-  struct stat st{};
-  return folder != nullptr && folder[0] == '/' && ::stat(folder, &st) == 0 &&
-         S_ISDIR(st.st_mode) && st.st_uid == ::geteuid() && ::access(folder, W_OK | X_OK) == 0;
+  struct stat st {};
+  return folder != nullptr && folder[0] == '/' && ::stat(folder, &st) == 0 && S_ISDIR(st.st_mode) &&
+         st.st_uid == ::geteuid() && ::access(folder, W_OK | X_OK) == 0;
 }
 
 void* map_page(int fd) {
@@ -74,7 +74,7 @@ Result<RunPageFile> RunPageFile::open(const std::string& path) {
     }
     return fail_errno(Status::unreadable, path, errno, kStartAgain);
   }
-  struct stat st{};
+  struct stat st {};
   if (::fstat(fd.get(), &st) != 0) return fail_errno(Status::unreadable, path, errno);
   if (!S_ISREG(st.st_mode)) {
     return fail(Status::usage, path, "is not a regular file, so no run page", kStartAgain);
@@ -122,7 +122,9 @@ RunPageFile& RunPageFile::operator=(RunPageFile&& other) noexcept {
   return *this;
 }
 
-RunPageFile::~RunPageFile() { reset(); }
+RunPageFile::~RunPageFile() {
+  reset();
+}
 
 void RunPageFile::reset() noexcept {
   if (page_ != nullptr) sys::munmap(page_, sizeof(RunPage));

@@ -21,7 +21,7 @@ inline constexpr std::uint64_t kRunPageMagic = 0x3130656761507552ULL;  // "RuPag
 inline constexpr const char* kRunPageVariable = "RESIDCTL_RUN_PAGE";
 
 struct RunConfig {
-  std::uint8_t ram_is_percent = 0;   // else bytes; bytes 0 = derive from the control group
+  std::uint8_t ram_is_percent = 0;  // else bytes; bytes 0 = derive from the control group
   double ram_percent = 0;
   std::uint64_t ram_bytes = 0;
   std::uint64_t chunk_max = 0;
@@ -33,11 +33,11 @@ struct RunConfig {
   std::uint8_t sync_handler = 0;
   std::uint8_t eager_reconcile = 0;
   std::uint8_t protect_current = 0;
-  std::uint8_t own_cgroup = 0;       // the program runs in a control group of its own
+  std::uint8_t own_cgroup = 0;  // the program runs in a control group of its own
   std::uint8_t quiet = 0;
-  std::uint8_t swap_guarantee = 0;   // host::SwapGuarantee as the parent established it
+  std::uint8_t swap_guarantee = 0;  // host::SwapGuarantee as the parent established it
   char policy[40] = {};
-  char match[256] = {};              // --match GLOB, empty = by content only
+  char match[256] = {};  // --match GLOB, empty = by content only
 };
 
 // How far the program got; the parent judges a run by it.
@@ -49,19 +49,19 @@ struct RunPage {
   std::uint32_t reserved = 0;
   RunConfig config;
 
-  std::atomic<std::uint32_t> phase{0};           // RunPhase
-  std::atomic<std::uint32_t> budget_holder{0};   // pid of the process that pages, 0 = none
-  std::atomic<std::uint64_t> budget_bytes{0};    // once resolved
+  std::atomic<std::uint32_t> phase{0};          // RunPhase
+  std::atomic<std::uint32_t> budget_holder{0};  // pid of the process that pages, 0 = none
+  std::atomic<std::uint64_t> budget_bytes{0};   // once resolved
   std::atomic<std::uint64_t> model_bytes{0};
-  std::atomic<std::uint64_t> mapped_bytes{0};    // of app views, live
+  std::atomic<std::uint64_t> mapped_bytes{0};  // of app views, live
   std::atomic<std::uint32_t> regions{0};
-  std::atomic<std::uint32_t> processes{0};       // how many processes loaded the library
+  std::atomic<std::uint32_t> processes{0};  // how many processes loaded the library
   std::atomic<std::uint32_t> bypassed_reads_mib{0};
-  std::atomic<std::uint32_t> last_status{0};     // Status of the first failure, 0 = none
+  std::atomic<std::uint32_t> last_status{0};  // Status of the first failure, 0 = none
   char model_path[1024] = {};
   char model_architecture[64] = {};
   char uffd_route[64] = {};
-  char last_error[1024] = {};                    // the first failure's whole line
+  char last_error[1024] = {};  // the first failure's whole line
   PagerStats stats;
 };
 
@@ -81,11 +81,12 @@ class RunPageFile {
   // Makes the file in $XDG_RUNTIME_DIR, where that is a writable folder of this user, else in /tmp;
   // mode 0600. Its space is allocated here: no later store to the page can meet a full disk
   // (SIGBUS), and where the folder is a tmpfs the few pages are charged to the parent's control
-  // group, so that they never count as the child's shmem (I-7). write_failed when it cannot be made.
+  // group, so that they never count as the child's shmem (I-7). write_failed when it cannot be
+  // made.
   static Result<RunPageFile> create();
   // Maps an existing one, which must be a regular file of this user that nobody else can write, of
   // exactly this build's layout. The path comes from the environment and is not trusted: anything
-  // else is a failure (no_such_file, unreadable, usage), and nothing of it is mapped.
+  // else is a failure (no_such_file, unreadable, usage).
   static Result<RunPageFile> open(const std::string& path);
 
   RunPageFile(RunPageFile&& other) noexcept;

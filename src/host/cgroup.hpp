@@ -43,7 +43,7 @@ struct MemoryCgroup {
   std::string available_by;            // the file whose limit sets that minimum
   std::uint64_t swap_limit = kNoLimit;  // version 2: swap the group may use, 0 = forbidden.
                                         // Version 1 cannot forbid swap (see SwapBarrier): kNoLimit
-  std::uint64_t usage = 0;        // of `charged`, now, page cache included
+  std::uint64_t usage = 0;              // of `charged`, now, page cache included
   std::uint64_t reclaimable = 0;  // of which file pages that the kernel can drop, active or not
 };
 

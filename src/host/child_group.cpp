@@ -163,7 +163,9 @@ Result<void> ChildGroup::set_limit(std::uint64_t bytes) {
   return write_limit(path_, version_, std::min(bytes, ceiling_));
 }
 
-Result<CgroupFigures> ChildGroup::figures() const { return read_figures(path_, version_); }
+Result<CgroupFigures> ChildGroup::figures() const {
+  return read_figures(path_, version_);
+}
 
 int sweep_stale_groups(const MemoryCgroup& self, const Roots& roots) {
   if (self.version == CgroupVersion::none) return 0;

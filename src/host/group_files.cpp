@@ -48,8 +48,8 @@ Result<void> write_limit_v1(const std::string& folder, std::uint64_t bytes) {
   // first. memsw = limit leaves the group no room for swap when it is the group's own limit that
   // forces reclaim (try_charge meets memsw first and reclaims without swapping).
   const bool raise = bytes > **now;
-  const std::array<std::string, 2> order = raise ? std::array{memsw_file, limit_file}
-                                                 : std::array{limit_file, memsw_file};
+  const std::array<std::string, 2> order =
+      raise ? std::array{memsw_file, limit_file} : std::array{limit_file, memsw_file};
   for (const std::string& file : order) {
     auto written = write_optional(file, text);
     if (!written) {
@@ -119,8 +119,8 @@ Result<Charge> read_charge(const std::string& folder, CgroupVersion version) {
   if (!stat) return tl::unexpected(stat.error());
   // The file LRUs, as MemAvailable of /proc/meminfo counts them; shmem is on the anon LRUs. Version
   // 1 has sums over the subtree under names of their own.
-  for (const std::string_view key : {v1 ? "total_inactive_file" : "inactive_file",
-                                     v1 ? "total_active_file" : "active_file"}) {
+  for (const std::string_view key :
+       {v1 ? "total_inactive_file" : "inactive_file", v1 ? "total_active_file" : "active_file"}) {
     if (auto added = add_field(*stat, key, out.reclaimable); !added) {
       return tl::unexpected(added.error());
     }
@@ -178,8 +178,8 @@ Result<SwapBarrier> raise_swap_barrier(const std::string& folder, CgroupVersion 
 Result<void> write_limit(const std::string& folder, CgroupVersion version, std::uint64_t bytes) {
   // The kernel rounds down to a page; a round number is what can be read back and compared.
   if (bytes != kNoLimit) bytes = page_up(std::min(bytes, std::uint64_t{1} << 61));
-  auto written = version == CgroupVersion::v1 ? write_limit_v1(folder, bytes)
-                                              : write_limit_v2(folder, bytes);
+  auto written =
+      version == CgroupVersion::v1 ? write_limit_v1(folder, bytes) : write_limit_v2(folder, bytes);
   if (!written) return written;
   const std::string file = join(folder, limit_file(version));
   auto now = read_limit(file);
@@ -268,8 +268,8 @@ std::optional<std::uint64_t> parse_start_time(std::string_view stat) {
 }
 
 bool may_be_alive(const Creator& creator, const Roots& roots) {
-  auto stat = read_kernel_file(roots.proc + "/" + std::to_string(creator.pid) + "/stat",
-                               Status::system);
+  auto stat =
+      read_kernel_file(roots.proc + "/" + std::to_string(creator.pid) + "/stat", Status::system);
   if (!stat) return true;
   if (!*stat) {
     // proc mounted with hidepid= does not show other users' processes.

@@ -87,7 +87,7 @@ bool has_parent_component(std::string_view path) {
 }
 
 bool is_folder(const std::string& path) {
-  struct stat st{};
+  struct stat st {};
   return ::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode);
 }
 

@@ -13,8 +13,8 @@ namespace resid::host {
 
 // One line of mountinfo; octal escapes are resolved.
 struct Mount {
-  std::string root;   // the folder of the file system that is seen at `point`; for control groups
-                      // relative to the reader's cgroup namespace, so it may begin with `/..`
+  std::string root;  // the folder of the file system that is seen at `point`; for control groups
+                     // relative to the reader's cgroup namespace, so it may begin with `/..`
   std::string point;
   std::string type;           // "cgroup", "cgroup2", ...
   std::string super_options;  // separated by commas; version 1 lists its controllers here

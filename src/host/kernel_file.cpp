@@ -16,11 +16,15 @@ namespace {
 // No real file of this kind comes near it; it bounds what a hostile mount can make us hold.
 constexpr std::size_t kMostBytes = 16U << 20;
 
-bool blank(char c) { return c == ' ' || c == '\n' || c == '\t'; }
+bool blank(char c) {
+  return c == ' ' || c == '\n' || c == '\t';
+}
 
 std::string_view trim(std::string_view text) {
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  while (!text.empty() && blank(text.front()))
+    text.remove_prefix(1);
+  while (!text.empty() && blank(text.back()))
+    text.remove_suffix(1);
   return text;
 }
 
@@ -99,8 +103,7 @@ Result<std::optional<std::uint64_t>> KeyedText::field(std::string_view key) cons
     const std::size_t end = rest.find('\n');
     const std::string_view line = rest.substr(0, end);
     rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 1);
-    if (line.size() <= key.size() || line.substr(0, key.size()) != key ||
-        line[key.size()] != ' ') {
+    if (line.size() <= key.size() || line.substr(0, key.size()) != key || line[key.size()] != ' ') {
       continue;
     }
     const std::optional<std::uint64_t> value = parse_number(line.substr(key.size() + 1));
@@ -128,7 +131,8 @@ bool has_word(std::string_view text, std::string_view word, char separator) {
   std::size_t at = 0;
   while (at < text.size()) {
     std::size_t end = at;
-    while (end < text.size() && text[end] != separator && !blank(text[end])) ++end;
+    while (end < text.size() && text[end] != separator && !blank(text[end]))
+      ++end;
     if (end > at && text.substr(at, end - at) == word) return true;
     at = end + 1;
   }

@@ -24,8 +24,7 @@ Result<std::uint64_t> meminfo_bytes(std::string_view text, std::string_view key,
     const std::size_t end = std::min(text.find('\n', at), text.size());
     std::string_view line = text.substr(at, end - at);
     at = end + 1;
-    if (line.size() <= key.size() || line.substr(0, key.size()) != key ||
-        line[key.size()] != ':') {
+    if (line.size() <= key.size() || line.substr(0, key.size()) != key || line[key.size()] != ':') {
       continue;
     }
     line.remove_prefix(key.size() + 1);
@@ -51,8 +50,8 @@ std::uint64_t lock_limit() {
   if (limit.rlim_cur == RLIM_INFINITY) return kNoLimit;
   if (limit.rlim_cur > 1ULL << 46) return limit.rlim_cur;  // more than can be mapped
   const std::uint64_t bytes = page_up(limit.rlim_cur) + kPage;
-  void* probe = sys::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                          -1, 0);
+  void* probe =
+      sys::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (probe == MAP_FAILED) return limit.rlim_cur;
   const bool unlimited = sys::mlock2(probe, bytes, MLOCK_ONFAULT) == 0;
   sys::munmap(probe, bytes);
@@ -79,16 +78,16 @@ Result<MemoryFacts> memory_facts(const Roots& roots) {
   if (!text) return tl::unexpected(text.error());
   if (!*text) return fail(Status::system, file, "there is no such file");
   MemoryFacts out;
-  for (const auto& [key, into] : {std::pair{"MemTotal", &out.total},
-                                  std::pair{"MemAvailable", &out.available},
-                                  std::pair{"SwapTotal", &out.swap_total}}) {
+  for (const auto& [key, into] :
+       {std::pair{"MemTotal", &out.total}, std::pair{"MemAvailable", &out.available},
+        std::pair{"SwapTotal", &out.swap_total}}) {
     auto value = meminfo_bytes(**text, key, file);
     if (!value) return tl::unexpected(value.error());
     *into = *value;
   }
   // lxcfs and its kin lay a container's own meminfo over the kernel's. Its pages still go to the
   // machine's swap.
-  struct sysinfo machine{};
+  struct sysinfo machine {};
   if (roots.proc == Roots{}.proc && ::sysinfo(&machine) == 0) {
     out.swap_total =
         std::max(out.swap_total, static_cast<std::uint64_t>(machine.totalswap) * machine.mem_unit);
@@ -133,8 +132,8 @@ Result<BudgetAdvice> default_budget(const MemoryFacts& memory, const MemoryCgrou
   const std::uint64_t available = by_group ? group.available : memory.available;
   const std::uint64_t margin = budget_margin(program_need);
   const std::string numbers =
-      format_bytes(available) + (by_group ? " left by " + group.available_by
-                                          : std::string(" of memory available")) +
+      format_bytes(available) +
+      (by_group ? " left by " + group.available_by : std::string(" of memory available")) +
       ", less " + format_bytes(program_need) + " for the program and " + format_bytes(margin) +
       " of margin";
   const std::uint64_t reserve = program_need > ~0ULL - margin ? ~0ULL : program_need + margin;
@@ -144,8 +143,8 @@ Result<BudgetAdvice> default_budget(const MemoryFacts& memory, const MemoryCgrou
                 "free memory, raise the limit, or give --ram");
   }
   if (left >= model_bytes) {
-    return BudgetAdvice{model_bytes, "the whole model, " + format_bytes(model_bytes) +
-                                         ", fits into " + numbers};
+    return BudgetAdvice{model_bytes,
+                        "the whole model, " + format_bytes(model_bytes) + ", fits into " + numbers};
   }
   return BudgetAdvice{left, format_bytes(left) + ": " + numbers};
 }

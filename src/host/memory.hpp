@@ -20,7 +20,8 @@ struct MemoryFacts {
 };
 
 // From /proc/meminfo; the swap of the machine itself (sysinfo(2)) where a container's meminfo shows
-// less; the lock limit of this process. Status::system when meminfo is unreadable or makes no sense.
+// less; the lock limit of this process. Status::system when meminfo is unreadable or makes no
+// sense.
 Result<MemoryFacts> memory_facts(const Roots& roots = {});
 
 // Which of the routes of I-3 holds. A version 1 control group is none: it cannot forbid swap (see
@@ -29,8 +30,9 @@ enum class SwapGuarantee : std::uint8_t { none, no_swap, cgroup_v2, mlocked };
 std::string_view name(SwapGuarantee guarantee);
 
 // The first route that holds now, in the order: no swap on the machine, the group forbids swap,
-// enough of a lock limit for `budget` bytes (then the pager must lock). swap_unsafe, saying why each
-// fails, when none does. Swap that is turned on later breaks `no_swap`: the reconcile of I-7 sees it.
+// enough of a lock limit for `budget` bytes (then the pager must lock). swap_unsafe, saying why
+// each fails, when none does. Swap that is turned on later breaks `no_swap`: the reconcile of I-7
+// sees it.
 Result<SwapGuarantee> swap_guarantee(const MemoryFacts& memory, const MemoryCgroup& group,
                                      std::uint64_t budget);
 
