@@ -10,6 +10,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/sys.hpp"
+
 namespace resid {
 
 // A line built on the stack and written with one write(2). Longer text is cut, never overflows.
@@ -36,7 +38,7 @@ class RawLine {
     buffer_[size_++] = '\n';
     std::size_t done = 0;
     while (done < size_) {
-      const ssize_t n = ::write(fd, buffer_.data() + done, size_ - done);
+      const ssize_t n = sys::write(fd, buffer_.data() + done, size_ - done);
       if (n <= 0) break;
       done += static_cast<std::size_t>(n);
     }

@@ -52,10 +52,13 @@ constexpr Row row(Status status) {
     case Status::cgroup_unreadable:
       return {"cgroup_unreadable", "mount the control group file system, or pass --no-cgroup", 3};
     case Status::cgroup_denied:
-      return {"cgroup_denied", "run as root, delegate a group (systemd-run --user --scope -p "
-              "Delegate=yes), or pass --no-cgroup", 3};
+      return {"cgroup_denied",
+              "run as root, delegate a group (systemd-run --user --scope -p "
+              "Delegate=yes), or pass --no-cgroup",
+              3};
     case Status::store_changed:
-      return {"store_changed", "leave the model file alone while a program uses it; start again", 1};
+      return {"store_changed", "leave the model file alone while a program uses it; start again",
+              1};
     case Status::read_failed:
       return {"read_failed", "check the disk (dmesg) and the file; start again", 1};
     case Status::accounting_diverged:
@@ -83,9 +86,15 @@ constexpr Row row(Status status) {
 
 }  // namespace
 
-std::string_view remedy(Status status) { return row(status).remedy; }
-std::string_view name(Status status) { return row(status).name; }
-int exit_code(Status status) { return row(status).exit_code; }
+std::string_view remedy(Status status) {
+  return row(status).remedy;
+}
+std::string_view name(Status status) {
+  return row(status).name;
+}
+int exit_code(Status status) {
+  return row(status).exit_code;
+}
 
 std::string Failure::line() const {
   std::string out = "residctl: " + what + " : " + why + " : ";

@@ -69,8 +69,7 @@ using Result = tl::expected<T, Failure>;
 
 inline tl::unexpected<Failure> fail(Status status, std::string what, std::string why,
                                     std::string todo = {}) {
-  return tl::unexpected<Failure>(
-      Failure{status, std::move(what), std::move(why), std::move(todo)});
+  return tl::unexpected<Failure>(Failure{status, std::move(what), std::move(why), std::move(todo)});
 }
 
 // As fail(), the reason being the text of `error` (an errno value).

@@ -17,12 +17,26 @@ struct Suffix {
 
 // Binary suffixes carry an `i`; bare ones are decimal, as disks are sold and as the design fixes.
 constexpr std::array<Suffix, 20> kSuffixes{{
-    {"", 1},      {"B", 1},     {"KiB", 1024.0},          {"MiB", 1048576.0},
-    {"GiB", 1073741824.0},      {"TiB", 1099511627776.0}, {"Ki", 1024.0},
-    {"Mi", 1048576.0},          {"Gi", 1073741824.0},     {"Ti", 1099511627776.0},
-    {"K", 1e3},   {"M", 1e6},   {"G", 1e9},               {"T", 1e12},
-    {"KB", 1e3},  {"MB", 1e6},  {"GB", 1e9},              {"TB", 1e12},
-    {"k", 1e3},   {"kB", 1e3},
+    {"", 1},
+    {"B", 1},
+    {"KiB", 1024.0},
+    {"MiB", 1048576.0},
+    {"GiB", 1073741824.0},
+    {"TiB", 1099511627776.0},
+    {"Ki", 1024.0},
+    {"Mi", 1048576.0},
+    {"Gi", 1073741824.0},
+    {"Ti", 1099511627776.0},
+    {"K", 1e3},
+    {"M", 1e6},
+    {"G", 1e9},
+    {"T", 1e12},
+    {"KB", 1e3},
+    {"MB", 1e6},
+    {"GB", 1e9},
+    {"TB", 1e12},
+    {"k", 1e3},
+    {"kB", 1e3},
 }};
 
 tl::unexpected<Failure> bad_size(std::string_view what, std::string_view text,

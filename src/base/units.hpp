@@ -13,8 +13,12 @@ namespace resid {
 // has 4 KiB pages; the region refuses to start elsewhere.
 inline constexpr std::uint64_t kPage = 4096;
 
-constexpr std::uint64_t page_down(std::uint64_t n) { return n & ~(kPage - 1); }
-constexpr std::uint64_t page_up(std::uint64_t n) { return (n + kPage - 1) & ~(kPage - 1); }
+constexpr std::uint64_t page_down(std::uint64_t n) {
+  return n & ~(kPage - 1);
+}
+constexpr std::uint64_t page_up(std::uint64_t n) {
+  return (n + kPage - 1) & ~(kPage - 1);
+}
 
 // A size that may be relative to the model: `50%`.
 struct Size {

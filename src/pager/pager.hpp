@@ -27,9 +27,9 @@ struct PagerConfig {
   std::uint64_t budget_bytes = 0;
   std::string policy = "layer_order_declared";
   std::uint32_t fetch_workers = 4;
-  bool sync_handler = false;      // fetch on the fault thread; for comparison
+  bool sync_handler = false;  // fetch on the fault thread; for comparison
   std::uint32_t fetching_timeout_ms = 30000;
-  bool eager_reconcile = false;   // reconcile after every fetch, not every 16th
+  bool eager_reconcile = false;  // reconcile after every fetch, not every 16th
   bool protect_current = false;
   SignalMode signal_mode = SignalMode::before_use;
   bool faults_signal_access = true;  // a demand fault tells the policy the position (src/sense)
@@ -38,8 +38,6 @@ struct PagerConfig {
   bool prefetch_pinned = true;       // retention: pinned | none
   bool lock_pages = false;           // mlock what becomes resident (I-3, the mlocked route)
 };
-
-class RegionHandle;
 
 // One range of a region's bytes that stays resident while the handle lives.
 class Pin {
@@ -66,7 +64,7 @@ struct RegionInfo {
   std::uint64_t bytes = 0;
   ChunkId first_chunk = kNoChunk;
   std::uint32_t chunks = 0;
-  int memfd = -1;          // for mapping app views; never read from it (hazard: holes are zeros)
+  int memfd = -1;  // for mapping app views; never read from it (hazard: holes are zeros)
 };
 
 // Called once, on whatever thread met it, when the pager can no longer guarantee correct data:
@@ -86,8 +84,9 @@ class Pager {
   Pager(const Pager&) = delete;
   Pager& operator=(const Pager&) = delete;
 
-  // Puts one store under control. `fd` is an open descriptor of it (the pager opens its own).
-  Result<RegionId> add_region(const std::string& path, ModelFile file, ChunkPlan plan);
+  // Puts one store under control. `fd` is an open descriptor of it, from which the pager makes its
+  // own; `path` is only for messages. Allocates; not for the fault thread.
+  Result<RegionId> add_region(int fd, const std::string& path, ModelFile file, ChunkPlan plan);
   RegionInfo info(RegionId region) const;
 
   // Maps an app view of [offset, offset + bytes) of the region, as mmap would: `address` and
@@ -117,8 +116,8 @@ class Pager {
   bool evict(ChunkId chunk);
   bool resident(ChunkId chunk) const;
 
-  std::string_view uffd_route() const;     // "/dev/userfaultfd", "userfaultfd", "user-mode-only"
-  bool kernel_faults_handled() const;      // false: system calls on absent ranges give EFAULT
+  std::string_view uffd_route() const;  // "/dev/userfaultfd", "userfaultfd", "user-mode-only"
+  bool kernel_faults_handled() const;   // false: system calls on absent ranges give EFAULT
   PagerStats& stats();
 
   struct Impl;

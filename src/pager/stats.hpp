@@ -47,7 +47,8 @@ struct LatencyHistogram {
   }
   std::uint64_t count() const {
     std::uint64_t n = 0;
-    for (const Counter& b : buckets) n += b.load(std::memory_order_relaxed);
+    for (const Counter& b : buckets)
+      n += b.load(std::memory_order_relaxed);
     return n;
   }
   // The value below or at which `fraction` of the records lie; 0 when there are none.
@@ -69,23 +70,23 @@ struct PagerStats {
   // Faults as the kernel reported them; a metric only (I-8).
   Counter faults_missing{0};
   Counter faults_minor{0};
-  Counter dedup_resident{0};   // the chunk was resident already: mapped and woken
-  Counter dedup_fetching{0};   // a fetch was under way: its end wakes the waiter
-  Counter absent_handled{0};   // demand fetches started
-  Counter stray_faults{0};     // on an address that is no view's any more
+  Counter dedup_resident{0};  // the chunk was resident already: mapped and woken
+  Counter dedup_fetching{0};  // a fetch was under way: its end wakes the waiter
+  Counter absent_handled{0};  // demand fetches started
+  Counter stray_faults{0};    // on an address that is no view's any more
 
   Counter fetches{0};
-  Counter bytes_fetched{0};    // read from the store
+  Counter bytes_fetched{0};  // read from the store
   Counter evictions{0};
   Counter bytes_punched{0};
   Counter resident_bytes{0};
-  Counter resident_peak_bytes{0};   // ours: resident + reserved, the most at any moment
-  Counter kernel_peak_bytes{0};     // the memfds' own figure at every reconcile
+  Counter resident_peak_bytes{0};  // ours: resident + reserved, the most at any moment
+  Counter kernel_peak_bytes{0};    // the memfds' own figure at every reconcile
   Counter infeasible{0};
   Counter fetching_timeouts{0};
   Counter read_retries{0};
   Counter read_failures{0};
-  Counter continue_partial{0};      // CONTINUE came back with part of the work done
+  Counter continue_partial{0};  // CONTINUE came back with part of the work done
   Counter continue_eexist{0};
   Counter continue_eagain{0};
 

@@ -1,0 +1,111 @@
+// Making room, and checking that our count of it is the kernel's.
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "pager/impl.hpp"
+
+namespace resid {
+
+Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, ChunkId target,
+                            Reservation& reservation) {
+  for (;;) {
+    reservation = budget.try_reserve(lock, bytes);
+    if (reservation) return Status::ok;
+    if (stop.load(std::memory_order_relaxed)) return Status::infeasible;
+    const ChunkId victim = policy->select_victim();
+    if (victim != kNoChunk) {
+      // Admission: a prefetch may only displace what is needed later than itself.
+      if (purpose == Purpose::prefetch && config.prefetch_guarded &&
+          policy->next_use_distance(victim) <= policy->next_use_distance(target)) {
+        return Status::infeasible;
+      }
+      if (!evict_one(lock, victim)) return Status::infeasible;
+      continue;
+    }
+    if (purpose == Purpose::prefetch) return Status::infeasible;
+    if (break_retention(lock)) continue;
+    // What others fetch becomes evictable, what others evict becomes free; a transient pin goes by
+    // itself. Only when nobody is at work and nothing can be given up is there truly no room.
+    const bool pins_will_go = budget.resident() > budget.pinned;
+    if (idle(lock) && !pins_will_go) return Status::infeasible;
+    transition.wait(lock);
+  }
+}
+
+bool Pager::Impl::evict_one(Lock& lock, ChunkId victim) {
+  const Place place = locate(victim);
+  Region& region = *place.region;
+  const Chunk& c = region.plan()[place.index];
+  ChunkState& chunk = region.chunk(place.index);
+  policy->withdraw(victim);
+  if (chunk.prefetched()) {
+    bump(stats.prefetch_wasted);
+    chunk.set_prefetched(lock, false);
+  }
+  chunk.begin_evict(lock);  // asserts that nobody pins it (I-4)
+  budget.begin_evict(lock, c.bytes);
+  lock.unlock();
+  const std::uint64_t began = now_ns();
+  int error = 0;
+  if (test_fault.load(std::memory_order_relaxed) == TestFault::leave_page_behind) {
+    test_fault.store(TestFault::none);
+    error = c.bytes > kPage ? region.punch(c.offset, c.bytes - kPage) : 0;
+  } else {
+    error = region.punch(c.offset, c.bytes);
+  }
+  stats.punch_ns.record(now_ns() - began);
+  lock.lock();
+  chunk.finish_evict(lock);
+  budget.finish_evict(lock, c.bytes);
+  bump(stats.evictions);
+  bump(stats.bytes_punched, c.bytes);
+  if (chunk.wanted()) {
+    // Someone faulted during the punch. We own the chunk still, so the fetch is ours to start.
+    chunk.set_wanted(lock, false);
+    const std::uint64_t now = now_ns();
+    sense(victim);
+    push(lock, demand, begin_run(lock, region, {place.index, 1}, place.index, now));
+    bump(stats.absent_handled);
+    work.notify_one();
+  }
+  transition.notify_all();
+  if (error == 0) return true;
+  lock.unlock();
+  RawLine line;
+  line << "residctl: " << region.store().path() << " : giving back memory at offset " << c.offset
+       << " failed with errno " << static_cast<std::uint64_t>(error) << " : "
+       << remedy(Status::system);
+  report(Status::system, line.view());
+  lock.lock();
+  return false;
+}
+
+Status Pager::Impl::reconcile_locked(const Lock&) {
+  std::uint64_t kernel = 0;
+  for (const auto& region : regions) {
+    const std::int64_t bytes = region->kernel_bytes();
+    if (bytes < 0) return Status::system;
+    kernel += static_cast<std::uint64_t>(bytes);
+  }
+  bump(stats.reconcile_checks);
+  raise_to(stats.kernel_peak_bytes, kernel);
+  const std::uint64_t low = budget.resident();
+  const std::uint64_t high = budget.held();
+  const std::uint64_t divergence = kernel < low ? low - kernel : kernel > high ? kernel - high : 0;
+  raise_to(stats.reconcile_max_divergence_bytes, divergence);
+  if (divergence <= largest_chunk) return Status::ok;  // I-7
+  RawLine line;
+  line << "residctl: accounting : we count between " << low << " and " << high
+       << " bytes resident, the kernel " << kernel << " : " << remedy(Status::accounting_diverged);
+  report(Status::accounting_diverged, line.view());
+  return Status::accounting_diverged;
+}
+
+void Pager::Impl::after_fetch_reconcile(Lock& lock, bool evicted) {
+  constexpr std::uint64_t kInterval = 16;
+  if (!config.eager_reconcile && !evicted && ++fetches_since_reconcile < kInterval) return;
+  fetches_since_reconcile = 0;
+  reconcile_locked(lock);
+}
+
+}  // namespace resid

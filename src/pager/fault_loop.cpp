@@ -1,0 +1,189 @@
+// The fault thread: reads messages, decides by chunk state, hands fetches to the workers. It does
+// no I/O of its own (but with --sync-handler, which exists to measure what that costs).
+
+#include <poll.h>
+
+#include <array>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "pager/impl.hpp"
+
+namespace resid {
+
+void Pager::Impl::fault_loop() {
+  std::array<FaultMessage, 64> messages;
+  // Often enough that an orphan is found within a quarter of its time-out, rarely enough to be
+  // free.
+  const std::uint64_t period_ms =
+      std::clamp<std::uint64_t>(config.fetching_timeout_ms / 4, 5, 1000);
+  while (!stop.load(std::memory_order_acquire)) {
+    // I-2: read until the kernel says empty; poll's word alone would make us sleep on messages that
+    // are there, or read ones that a CONTINUE has just resolved.
+    const int n = uffd.read(messages.data(), static_cast<int>(messages.size()));
+    const std::uint64_t now = now_ns();
+    for (int i = 0; i < n; ++i)
+      dispatch(messages[static_cast<std::size_t>(i)], now);
+    if (now - last_watchdog_ns > period_ms * 1'000'000) {
+      last_watchdog_ns = now;
+      watchdog(now);
+    }
+    if (n > 0) continue;
+    if (n < 0) {
+      RawLine line;
+      line << "residctl: userfaultfd : read failed with errno " << static_cast<std::uint64_t>(-n)
+           << " : " << remedy(Status::system);
+      report(Status::system, line.view());
+      return;
+    }
+    std::array<pollfd, 2> fds{{{uffd.fd(), POLLIN, 0}, {stop_event.get(), POLLIN, 0}}};
+    ::poll(fds.data(), fds.size(), static_cast<int>(period_ms));
+  }
+}
+
+void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
+  bump(message.minor ? stats.faults_minor : stats.faults_missing);  // a metric, nothing more (I-8)
+  View view;
+  if (!views.find(message.address, view)) {
+    // Unmapped between the fault and now; the kernel has let the thread go.
+    bump(stats.stray_faults);
+    return;
+  }
+  const std::uint64_t offset = view.offset + (message.address - view.begin);
+  Lock lock(mutex);
+  Region& region = *regions[view.region];
+  if (offset >= region.plan().mapped_bytes()) {
+    // Past the end of the memfd: the kernel raises SIGBUS itself, as it does for a plain file.
+    bump(stats.stray_faults);
+    return;
+  }
+  const ChunkIndex index = region.plan().find(offset);
+  ChunkState& chunk = region.chunk(index);
+  switch (chunk.phase()) {
+    case ChunkPhase::absent:
+      dispatch_absent(lock, region, index, offset, now);
+      break;
+    case ChunkPhase::fetching:
+      bump(stats.dedup_fetching);
+      chunk.set_wanted(lock, true);
+      // A queued prefetch that is wanted now has become a demand.
+      if (chunk.prefetched()) {
+        bump(stats.prefetch_late);
+        sense(region.first_chunk + index);
+        chunk.set_prefetched(lock, false);
+        if (chunk.queued()) {
+          const ChunkId id = region.first_chunk + index;
+          erase(lock, prefetch, id);
+          push(lock, demand, id);
+          work.notify_one();
+        }
+      }
+      break;
+    case ChunkPhase::resident:
+      dispatch_resident(lock, region, index, message.address, now);
+      break;
+    case ChunkPhase::evicting:
+      // Its owner sees the mark when the hole is made, and fetches again.
+      chunk.set_wanted(lock, true);
+      break;
+    case ChunkPhase::poisoned:
+      lock.unlock();
+      dispatch_poisoned(region, index);
+      break;
+  }
+}
+
+void Pager::Impl::dispatch_absent(Lock& lock, Region& region, ChunkIndex index,
+                                  std::uint64_t offset, std::uint64_t now) {
+  bump(stats.absent_handled);
+  const ChunkId id = region.first_chunk + index;
+  sense(id);
+  const ChunkId head =
+      begin_run(lock, region, region.plan().span(offset, uffd.exact_address()), index, now);
+  if (config.sync_handler) {
+    run_job(lock, head, Purpose::demand);
+    return;
+  }
+  push(lock, demand, head);
+  raise_to(stats.queue_high_water, demand.size);
+  lock.unlock();
+  work.notify_one();
+}
+
+void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index,
+                                    std::uint64_t address, std::uint64_t now) {
+  bump(stats.dedup_resident);
+  const ChunkId id = region.first_chunk + index;
+  if (config.faults_signal_access) policy->on_access(id);
+  if (region.chunk(index).prefetched()) consumed(lock, id, now);
+  // The pin keeps an evictor away while the lock is given up (I-4).
+  add_pin(lock, id);
+  lock.unlock();
+
+  FillEvents events;
+  const std::uint64_t page = page_down(address);
+  uffd.map(page, kPage, events);
+  View view;
+  if (views.find(page, view)) {
+    // The rest of the chunk in this view, as far as it is unmapped: after a prefetch everything but
+    // this page is there, in a new view nothing is.
+    const Chunk& c = region.plan()[index];
+    const std::uint64_t base = view.begin - view.offset;  // may wrap; only sums are used
+    const std::uint64_t begin = std::max(base + c.offset, view.begin);
+    const std::uint64_t end = std::min(base + c.offset + c.bytes, view.end);
+    if (page + kPage < end) uffd.map_until_present(page + kPage, end - page - kPage, events);
+    if (begin < page) uffd.map_until_present(begin, page - begin, events);
+  }
+  count(events);
+  stats.fault_ns.record(now_ns() - now);
+
+  lock.lock();
+  drop_pin(lock, id);
+  transition.notify_all();
+}
+
+void Pager::Impl::dispatch_poisoned(Region& region, ChunkIndex index) {
+  const Chunk& c = region.plan()[index];
+  views.for_each(region.id, c.offset, c.bytes, [&](const ViewSpan& span) {
+    uffd.poison(span.address, span.bytes);
+    uffd.wake(span.address, span.bytes);
+  });
+}
+
+void Pager::Impl::watchdog(std::uint64_t now) {
+  const std::uint64_t timeout_ns = std::uint64_t{config.fetching_timeout_ms} * 1'000'000;
+  std::size_t region_count = 0;
+  {
+    const Lock lock(mutex);
+    region_count = regions.size();
+  }
+  for (std::size_t r = 0; r < region_count; ++r) {
+    Region* region = nullptr;
+    {
+      const Lock lock(mutex);
+      region = regions[r].get();
+    }
+    for (ChunkIndex i = 0; i < region->plan().size(); ++i) {
+      ChunkState& chunk = region->chunk(i);
+      if (chunk.phase() != ChunkPhase::fetching) continue;  // lock-free look: most are not
+      Lock lock(mutex);
+      if (chunk.phase() != ChunkPhase::fetching || now < chunk.since_ns + timeout_ns) continue;
+      bump(stats.fetching_timeouts);
+      chunk.since_ns = now;          // told once per time-out
+      if (chunk.queued()) continue;  // the workers are behind; it is not lost
+      if (chunk.carried()) {
+        lock.unlock();
+        RawLine line;
+        line << "residctl: " << region->store().path() << " : the disk has not answered a read at "
+             << region->plan()[i].offset << " for " << config.fetching_timeout_ms << " ms : still "
+             << "waiting; see dmesg";
+        line.emit();
+        continue;
+      }
+      // An orphan: nobody will ever finish it. Its waiters start over.
+      abandon_run(lock, *region, i, 1);
+    }
+  }
+}
+
+}  // namespace resid

@@ -1,0 +1,177 @@
+#pragma once
+// The pager's insides, shared by the files of this folder; nothing outside includes it (tests do).
+//
+// Invariants upheld here, by number (docs/design.md has the whole list):
+//   I-1  Fault thread and workers touch fill views only, never an app view.
+//   I-2  The userfaultfd is non-blocking; only EAGAIN means empty.
+//   I-4  What is fetched, pinned, or a prefetch target is never punched (ChunkState::begin_evict).
+//   I-5  CONTINUE only after every byte is in the memfd.
+//   I-6  One owner per transition; no lock is held across I/O; whoever abandons a fetch wakes.
+//   I-7  resident <= kernel's figure <= resident + reserved + evicting, checked under the lock.
+//   I-8  Dispatch on chunk state, never on fault type.
+//   I-11 Reserve, fetch, commit, publish; in this order.
+//   I-13 No malloc, stdio, exception or lock of the host program on the fault thread.
+//   I-14 A failed read is a loud, named failure and never zeros.
+//
+// Locks: `mutex` (the accounting lock) guards chunk states, budget, policy, queues and the region
+// list. The view table has a lock of its own, taken after it. Neither is held during a read, a
+// punch or a fill request.
+
+#include <array>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "base/status.hpp"
+#include "pager/budget.hpp"
+#include "pager/chunk_state.hpp"
+#include "pager/pager.hpp"
+#include "pager/region.hpp"
+#include "pager/userfault.hpp"
+#include "pager/view_table.hpp"
+
+namespace resid {
+
+// A first-in first-out queue of fetch jobs, linked through the chunks themselves: no memory is
+// taken to queue a job.
+struct JobQueue {
+  ChunkId head = kNoChunk;
+  ChunkId tail = kNoChunk;
+  std::uint32_t size = 0;
+};
+
+// Why budget is wanted: demand may break the pins of retained prefetches, prefetch may not even
+// evict what is needed sooner.
+enum class Purpose : std::uint8_t { demand, prefetch };
+
+// Points where tests make the pager lose a job or slow down; never set in production.
+enum class TestFault : std::uint8_t { none, drop_next_job, leave_page_behind };
+
+struct Pager::Impl {
+  Impl(PagerConfig c, PagerStats& s, FailureHook h, void* ctx, Userfault u,
+       std::unique_ptr<Policy> p)
+      : config(std::move(c)),
+        stats(s),
+        hook(h),
+        hook_context(ctx),
+        uffd(std::move(u)),
+        budget(config.budget_bytes, s),
+        policy(std::move(p)) {}
+
+  // ---- fault_loop.cpp
+  void fault_loop();
+  // One message: looks the address up and acts on the chunk's state (I-8).
+  void dispatch(const FaultMessage& message, std::uint64_t now);
+  // Tells the policy that the workload has come to this chunk.
+  void sense(ChunkId chunk) {
+    policy->on_fault(chunk);
+    if (config.faults_signal_access) policy->on_access(chunk);
+  }
+  void dispatch_absent(Lock& lock, Region& region, ChunkIndex index, std::uint64_t offset,
+                       std::uint64_t now);
+  void dispatch_resident(Lock& lock, Region& region, ChunkIndex index, std::uint64_t address,
+                         std::uint64_t now);
+  void dispatch_poisoned(Region& region, ChunkIndex index);
+  // Finds fetches that nobody carries, and tells about reads that take too long.
+  void watchdog(std::uint64_t now);
+
+  // ---- fetch.cpp
+  void worker_loop();
+  // Runs the job headed by `head`, which the caller took out of its queue. The lock is released
+  // during I/O and held again on return.
+  void run_job(Lock& lock, ChunkId head, Purpose purpose);
+  // Moves the absent chunks of `span` around `index` to FETCHING, as one job; returns its head.
+  ChunkId begin_run(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index,
+                    std::uint64_t now);
+  // FETCHING -> ABSENT for the whole run, waking who waits (I-6).
+  void abandon_run(Lock& lock, Region& region, ChunkIndex first, std::uint32_t count);
+  // FETCHING -> POISONED for the whole run (I-14).
+  void poison_run(Lock& lock, Region& region, ChunkIndex first, std::uint32_t count,
+                  const ReadOutcome& outcome, Reservation reservation);
+  void wake_chunk(const Region& region, ChunkIndex index) const;
+  // Maps a chunk whose bytes are all in the memfd into every view, but for its first `skip` bytes.
+  // False when somebody may have been left asleep.
+  bool map_chunk(const Region& region, ChunkIndex index, std::uint64_t skip);
+  void count(const FillEvents& events);
+
+  // ---- evict.cpp
+  // Reserves `bytes`, evicting as the policy says. Waits for other transitions when nothing is
+  // evictable yet. ok, or infeasible.
+  Status reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, ChunkId target,
+                 Reservation& reservation);
+  // Punches one candidate; the lock is released meanwhile. False on failure of the system call.
+  bool evict_one(Lock& lock, ChunkId victim);
+  Status reconcile_locked(const Lock& lock);
+  void after_fetch_reconcile(Lock& lock, bool evicted);
+
+  // ---- prefetch.cpp
+  // Queues the successors of `chunk` up to the configured depth.
+  void top_up(Lock& lock, ChunkId chunk, std::uint64_t now);
+  void retain(Lock& lock, ChunkId chunk);
+  // The workload reached a prefetched chunk.
+  void consumed(Lock& lock, ChunkId chunk, std::uint64_t now);
+  // Gives up the oldest retained prefetch for a demand fetch; false when there is none.
+  bool break_retention(Lock& lock);
+  void release_retained(Lock& lock, ChunkId chunk);
+
+  // ---- pager.cpp
+  struct Place {
+    Region* region = nullptr;
+    ChunkIndex index = 0;
+  };
+  Place locate(ChunkId chunk) const;  // with the lock held
+  ChunkState& state(ChunkId chunk) const {
+    const Place place = locate(chunk);
+    return place.region->chunk(place.index);
+  }
+  std::uint32_t bytes_of(ChunkId chunk) const {
+    const Place place = locate(chunk);
+    return place.region->plan()[place.index].bytes;
+  }
+  void push(Lock& lock, JobQueue& queue, ChunkId head);
+  ChunkId pop(Lock& lock, JobQueue& queue);
+  void erase(Lock& lock, JobQueue& queue, ChunkId head);
+  // Pins so that the policy knows; RESIDENT chunks only.
+  void add_pin(Lock& lock, ChunkId chunk);
+  void drop_pin(Lock& lock, ChunkId chunk);
+  // The message for people, and the hook; the first failure wins.
+  void report(Status status, std::string_view line);
+  bool idle(const Lock&) const { return budget.reserved() == 0 && budget.evicting() == 0; }
+
+  const PagerConfig config;
+  PagerStats& stats;
+  const FailureHook hook;
+  void* const hook_context;
+  const Userfault uffd;
+
+  mutable std::mutex mutex;
+  std::condition_variable work;        // a queue is not empty, or stop
+  std::condition_variable transition;  // a chunk changed state or budget came free
+  Budget budget;
+  std::unique_ptr<Policy> policy;
+  std::vector<std::unique_ptr<Region>> regions;
+  JobQueue demand;
+  JobQueue prefetch;
+  std::uint64_t fetches_since_reconcile = 0;
+  std::uint32_t largest_chunk = 0;
+
+  // Retained prefetches, oldest first: a ring of `config.prefetch_depth` places.
+  std::vector<ChunkId> retained;
+  std::size_t retained_head = 0;
+  std::size_t retained_count = 0;
+
+  ViewTable views;
+
+  std::atomic<bool> stop{false};
+  std::atomic<bool> failed{false};
+  std::atomic<TestFault> test_fault{TestFault::none};
+  Fd stop_event;
+  std::thread fault_thread;
+  std::vector<std::thread> workers;
+  std::uint64_t last_watchdog_ns = 0;
+};
+
+}  // namespace resid

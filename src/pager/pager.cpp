@@ -1,0 +1,502 @@
+#include "pager/pager.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/sys.hpp"
+#include "pager/impl.hpp"
+#include "sense/order.hpp"
+
+namespace resid {
+namespace {
+
+// Threads of the pager take no signals: a handler of the program could touch an app view, and the
+// fault thread must never wait for itself (I-1).
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &old_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &old_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t old_{};
+};
+
+std::uint64_t as_address(const void* p) {
+  return reinterpret_cast<std::uint64_t>(p);
+}
+
+}  // namespace
+
+// ---- Life
+
+Pager::Pager(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<Pager>> Pager::create(const PagerConfig& config, PagerStats& stats,
+                                             FailureHook hook, void* context) {
+  if (config.fetch_workers == 0 || config.fetch_workers > 256) {
+    return fail(Status::usage, "fetch workers",
+                fmt::format("{} is not between 1 and 256", config.fetch_workers));
+  }
+  auto policy = make_policy(config.policy);
+  if (!policy) return tl::unexpected(policy.error());
+  (*policy)->set_signal_mode(config.signal_mode);
+  (*policy)->set_protect_current(config.protect_current);
+  auto uffd = Userfault::open();
+  if (!uffd) return tl::unexpected(uffd.error());
+  auto impl =
+      std::make_unique<Impl>(config, stats, hook, context, std::move(*uffd), std::move(*policy));
+  impl->stop_event.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!impl->stop_event) return fail_errno(Status::system, "eventfd", errno);
+  impl->retained.assign(config.prefetch_depth, kNoChunk);
+  impl->regions.reserve(64);
+  impl->last_watchdog_ns = now_ns();
+
+  std::unique_ptr<Pager> pager(new Pager(std::move(impl)));
+  Impl& p = *pager->impl_;
+  const SignalsBlocked blocked;
+  try {
+    p.fault_thread = std::thread([&p] {
+      ::pthread_setname_np(::pthread_self(), "resid-fault");
+      p.fault_loop();
+    });
+    // With a synchronous handler one worker is left, for prefetches and for what a punch has
+    // overtaken.
+    const std::uint32_t count = config.sync_handler ? 1 : config.fetch_workers;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      p.workers.emplace_back([&p] {
+        ::pthread_setname_np(::pthread_self(), "resid-fetch");
+        p.worker_loop();
+      });
+    }
+  } catch (const std::system_error& e) {
+    return fail(Status::out_of_memory, "starting the pager's threads", e.what());
+  }
+  return pager;
+}
+
+Pager::~Pager() {
+  Impl& p = *impl_;
+  {
+    const Lock lock(p.mutex);
+    p.stop.store(true);
+  }
+  const std::uint64_t one = 1;
+  (void)!sys::write(p.stop_event.get(), &one, sizeof one);
+  p.work.notify_all();
+  p.transition.notify_all();
+  if (p.fault_thread.joinable()) p.fault_thread.join();
+  for (std::thread& worker : p.workers)
+    worker.join();
+  for (const View& v : p.views.all()) {
+    sys::munmap(reinterpret_cast<void*>(v.begin), v.end - v.begin);
+  }
+}
+
+// ---- Regions and views
+
+Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile file,
+                                   ChunkPlan plan) {
+  Impl& p = *impl_;
+  const std::uint64_t floor = 2 * std::uint64_t{plan.largest()};
+  if (p.budget.limit() < floor) {
+    return fail(Status::budget_too_small, path,
+                fmt::format("a budget of {} is less than two chunks of {}",
+                            format_bytes(p.budget.limit()), format_bytes(plan.largest())));
+  }
+  auto opened = Region::open(fd, path, std::move(file), std::move(plan), p.config.lock_pages);
+  if (!opened) return tl::unexpected(opened.error());
+  std::unique_ptr<Region> region = std::move(*opened);
+  const std::uint32_t largest = region->plan().largest();
+
+  // The policy for the larger set of chunks is made here and only exchanged under the lock, so that
+  // nobody waits for the allocator there (I-13). Regions are only ever added, by one thread at a
+  // time per pager; the loop is for the case that another one came in between.
+  for (;;) {
+    std::vector<OrderedFile> files;
+    std::vector<std::uint32_t> bytes;
+    std::size_t seen = 0;
+    {
+      const Lock lock(p.mutex);
+      seen = p.regions.size();
+    }
+    const auto append = [&](const Region& r, ChunkId first) {
+      files.push_back({&r.file(), &r.plan(), first});
+      for (const Chunk& c : r.plan().chunks())
+        bytes.push_back(c.bytes);
+    };
+    for (std::size_t i = 0; i < seen; ++i) {
+      const Region* r = nullptr;
+      {
+        const Lock lock(p.mutex);
+        r = p.regions[i].get();
+      }
+      append(*r, r->first_chunk);
+    }
+    const auto first = static_cast<ChunkId>(bytes.size());
+    append(*region, first);
+    auto policy = make_policy(p.config.policy);
+    if (!policy) return tl::unexpected(policy.error());
+    (*policy)->grow(bytes);
+    (*policy)->set_signal_mode(p.config.signal_mode);
+    (*policy)->set_protect_current(p.config.protect_current);
+    (*policy)->declare_sequence(forward_order(files));
+
+    Lock lock(p.mutex);
+    if (p.regions.size() != seen) continue;
+    if (p.regions.size() == p.regions.capacity()) {
+      return fail(Status::system, path,
+                  fmt::format("{} model files are under control already", seen),
+                  "use fewer files, or fewer parts");
+    }
+    for (const auto& r : p.regions) {
+      for (ChunkIndex i = 0; i < r->plan().size(); ++i) {
+        const ChunkState& c = r->chunk(i);
+        if (c.phase() == ChunkPhase::resident && c.pins() == 0) {
+          (*policy)->candidate(r->first_chunk + i);
+        }
+      }
+    }
+    p.policy.swap(*policy);
+    region->id = static_cast<std::uint32_t>(seen);
+    region->first_chunk = first;
+    p.largest_chunk = std::max(p.largest_chunk, largest);
+    p.regions.push_back(std::move(region));
+    lock.unlock();
+    return static_cast<RegionId>(seen);
+  }
+}
+
+RegionInfo Pager::info(RegionId region) const {
+  const Lock lock(impl_->mutex);
+  const Region& r = *impl_->regions.at(region);
+  return {r.store().path(), r.store().bytes(), r.first_chunk, r.plan().size(), r.memfd()};
+}
+
+Result<void*> Pager::map_view(RegionId region, void* address, std::uint64_t bytes, int flags,
+                              std::uint64_t offset) {
+  Impl& p = *impl_;
+  Region* r = nullptr;
+  {
+    const Lock lock(p.mutex);
+    r = p.regions.at(region).get();
+  }
+  if (bytes == 0 || offset % kPage != 0) {
+    return fail_errno(Status::system, "mmap of " + r->store().path(), EINVAL);
+  }
+  bytes = page_up(bytes);
+  constexpr int kFixedNoReplace = 0x100000;  // MAP_FIXED_NOREPLACE, kernel 4.17
+  const int kept = flags & (MAP_FIXED | kFixedNoReplace);
+  if ((kept & MAP_FIXED) != 0) {
+    // What lay there is gone as soon as the kernel has mapped over it.
+    std::vector<View> cut;
+    p.views.remove(as_address(address), as_address(address) + bytes, cut);
+  }
+  // Shared and writable at heart: userfaultfd refuses a mapping that may not be written
+  // (VM_MAYWRITE); mprotect is the interposer's business.
+  void* mapped = sys::mmap(address, bytes, PROT_READ, MAP_SHARED | kept, r->memfd(), offset);
+  if (mapped == MAP_FAILED) {
+    return fail_errno(errno == ENOMEM ? Status::out_of_memory : Status::system,
+                      "mmap of " + r->store().path(), errno);
+  }
+  sys::madvise(mapped, bytes, MADV_NOHUGEPAGE);  // I-9
+  sys::madvise(mapped, bytes, MADV_DONTFORK);    // I-15
+  sys::madvise(mapped, bytes, MADV_DONTDUMP);
+  const std::uint64_t begin = as_address(mapped);
+  if (const int error = p.uffd.add_range(begin, bytes); error != 0) {
+    sys::munmap(mapped, bytes);
+    return fail_errno(Status::no_userfaultfd, "registering " + r->store().path(), error);
+  }
+  p.views.add({begin, begin + bytes, region, offset});
+  return mapped;
+}
+
+Result<void> Pager::unmap_view(void* address, std::uint64_t bytes) {
+  Impl& p = *impl_;
+  std::vector<View> cut;
+  const std::uint64_t begin = as_address(address);
+  const std::uint64_t end = begin + page_up(bytes);
+  p.views.remove(begin, end, cut);
+  if (sys::munmap(address, bytes) == 0) return {};
+  const int error = errno;
+  for (const View& v : cut)
+    p.views.add(v);
+  return fail_errno(Status::system, "munmap", error);
+}
+
+bool Pager::in_view(const void* address, std::uint64_t bytes) const {
+  const std::uint64_t begin = as_address(address);
+  return impl_->views.overlaps(begin, begin + bytes);
+}
+
+// ---- Pins
+
+Pin::Pin(Pin&& other) noexcept
+    : pager_(std::exchange(other.pager_, nullptr)), first_(other.first_), count_(other.count_) {}
+
+Pin& Pin::operator=(Pin&& other) noexcept {
+  if (this != &other) {
+    if (pager_ != nullptr) pager_->unpin(first_, count_);
+    pager_ = std::exchange(other.pager_, nullptr);
+    first_ = other.first_;
+    count_ = other.count_;
+  }
+  return *this;
+}
+
+Pin::~Pin() {
+  if (pager_ != nullptr) pager_->unpin(first_, count_);
+}
+
+Result<Pin> Pager::pin(const void* address, std::uint64_t bytes) {
+  Impl& p = *impl_;
+  const std::uint64_t begin = as_address(address);
+  View view;
+  if (bytes == 0 || !p.views.find(begin, view) || begin + bytes > view.end) {
+    return fail(Status::usage, "pin", "the range is not inside one app view",
+                "pin what was mapped, one mapping at a time");
+  }
+  Lock lock(p.mutex);
+  Region& region = *p.regions[view.region];
+  const std::uint64_t offset = view.offset + (begin - view.begin);
+  if (offset + bytes > region.plan().mapped_bytes()) {
+    return fail(Status::usage, "pin", "the range reaches past the end of the file");
+  }
+  const ChunkIndex first = region.plan().find(offset);
+  const ChunkIndex last = region.plan().find(offset + bytes - 1);
+
+  // What leaves less than two chunks for demand fetches would stop them.
+  std::uint64_t fresh = 0;
+  for (ChunkIndex i = first; i <= last; ++i) {
+    if (region.chunk(i).holds == 0) fresh += region.plan()[i].bytes;
+  }
+  const std::uint64_t keep_free = 2 * std::uint64_t{p.largest_chunk};
+  if (p.budget.pinned + fresh + keep_free > p.budget.limit()) {
+    return fail(
+        Status::infeasible, region.store().path(),
+        fmt::format("pinning {} more would leave less than {} of the budget of {}",
+                    format_bytes(fresh), format_bytes(keep_free), format_bytes(p.budget.limit())));
+  }
+  // Claimed for the whole range at once, so that two pins cannot both squeeze into the last room;
+  // settled below against what this pin was really the first to hold.
+  p.budget.pinned += fresh;
+  std::uint64_t held = 0;
+  Pin handle;
+  handle.pager_ = this;
+  handle.first_ = region.first_chunk + first;
+  bool poisoned = false;
+  for (ChunkIndex i = first; i <= last && !poisoned;) {
+    ChunkState& c = region.chunk(i);
+    switch (c.phase()) {
+      case ChunkPhase::resident:
+        p.add_pin(lock, region.first_chunk + i);
+        if (c.holds++ == 0) held += region.plan()[i].bytes;
+        ++handle.count_;
+        ++i;
+        break;
+      case ChunkPhase::absent:
+        p.run_job(lock, p.begin_run(lock, region, {i, 1}, i, now_ns()), Purpose::demand);
+        break;
+      case ChunkPhase::fetching:
+      case ChunkPhase::evicting:
+        p.transition.wait(lock);
+        break;
+      case ChunkPhase::poisoned:
+        poisoned = true;
+        break;
+    }
+  }
+  p.budget.pinned = p.budget.pinned - fresh + held;
+  lock.unlock();  // the handle gives back what it holds when it dies, and needs the lock then
+  if (poisoned) {
+    return fail(Status::read_failed, region.store().path(),
+                "a part of the range could not be read");
+  }
+  return handle;
+}
+
+void Pager::unpin(ChunkId first, std::uint32_t count) {
+  Impl& p = *impl_;
+  Lock lock(p.mutex);
+  for (ChunkId id = first; id < first + count; ++id) {
+    if (--p.state(id).holds == 0) p.budget.pinned -= p.bytes_of(id);
+    p.drop_pin(lock, id);
+  }
+  p.transition.notify_all();
+}
+
+// ---- Policy, budget, accounting
+
+void Pager::notify_access(ChunkId chunk) {
+  Impl& p = *impl_;
+  Lock lock(p.mutex);
+  p.policy->on_access(chunk);
+  ChunkState& c = p.state(chunk);
+  if (c.phase() == ChunkPhase::resident && c.prefetched()) p.consumed(lock, chunk, now_ns());
+}
+
+void Pager::declare_sequence(std::span<const ChunkId> sequence) {
+  const Lock lock(impl_->mutex);
+  impl_->policy->declare_sequence(sequence);
+}
+
+Result<void> Pager::set_budget(std::uint64_t bytes) {
+  Impl& p = *impl_;
+  Lock lock(p.mutex);
+  const std::uint64_t floor = p.budget.pinned + 2 * std::uint64_t{p.largest_chunk};
+  if (bytes < floor) {
+    return fail(Status::budget_too_small, "budget",
+                fmt::format("{} is less than the {} that pins and two chunks need",
+                            format_bytes(bytes), format_bytes(floor)));
+  }
+  const std::uint64_t before = p.budget.limit();
+  p.budget.set_limit(lock, bytes);
+  while (p.budget.held() > bytes) {
+    const ChunkId victim = p.policy->select_victim();
+    if (victim != kNoChunk) {
+      if (!p.evict_one(lock, victim)) {
+        p.budget.set_limit(lock, before);
+        return fail(Status::system, "budget", "memory could not be given back");
+      }
+    } else if (!p.break_retention(lock)) {
+      p.transition.wait(lock);  // fetches that are under way become evictable
+    }
+  }
+  return {};
+}
+
+std::uint64_t Pager::budget() const {
+  const Lock lock(impl_->mutex);
+  return impl_->budget.limit();
+}
+
+std::uint64_t Pager::resident_bytes() const {
+  const Lock lock(impl_->mutex);
+  return impl_->budget.resident();
+}
+
+Result<void> Pager::reconcile() {
+  const Lock lock(impl_->mutex);
+  const Status status = impl_->reconcile_locked(lock);
+  if (status == Status::ok) return {};
+  return fail(status, "accounting", "our count of resident bytes is not the kernel's");
+}
+
+bool Pager::evict(ChunkId chunk) {
+  Impl& p = *impl_;
+  Lock lock(p.mutex);
+  const ChunkState& c = p.state(chunk);
+  if (c.phase() != ChunkPhase::resident || c.pins() != 0) return false;
+  return p.evict_one(lock, chunk);
+}
+
+bool Pager::resident(ChunkId chunk) const {
+  const Lock lock(impl_->mutex);
+  return impl_->state(chunk).phase() == ChunkPhase::resident;
+}
+
+std::string_view Pager::uffd_route() const {
+  return name(impl_->uffd.route());
+}
+bool Pager::kernel_faults_handled() const {
+  return impl_->uffd.route() != UffdRoute::user_mode_only;
+}
+PagerStats& Pager::stats() {
+  return impl_->stats;
+}
+
+// ---- Shared by the files of this folder
+
+Pager::Impl::Place Pager::Impl::locate(ChunkId chunk) const {
+  const auto it = std::upper_bound(
+      regions.begin(), regions.end(), chunk,
+      [](ChunkId id, const std::unique_ptr<Region>& r) { return id < r->first_chunk; });
+  Region* region = std::prev(it)->get();
+  return {region, chunk - region->first_chunk};
+}
+
+void Pager::Impl::push(Lock& lock, JobQueue& queue, ChunkId head) {
+  ChunkState& c = state(head);
+  c.next = kNoChunk;
+  c.prev = queue.tail;
+  if (queue.tail != kNoChunk) {
+    state(queue.tail).next = head;
+  } else {
+    queue.head = head;
+  }
+  queue.tail = head;
+  ++queue.size;
+  const Place place = locate(head);
+  for (std::uint32_t i = 0; i < c.run; ++i)
+    place.region->chunk(place.index + i).set_queued(lock, true);
+}
+
+void Pager::Impl::erase(Lock& lock, JobQueue& queue, ChunkId head) {
+  ChunkState& c = state(head);
+  if (c.prev != kNoChunk) {
+    state(c.prev).next = c.next;
+  } else {
+    queue.head = c.next;
+  }
+  if (c.next != kNoChunk) {
+    state(c.next).prev = c.prev;
+  } else {
+    queue.tail = c.prev;
+  }
+  --queue.size;
+  const Place place = locate(head);
+  for (std::uint32_t i = 0; i < c.run; ++i) {
+    place.region->chunk(place.index + i).set_queued(lock, false);
+  }
+}
+
+ChunkId Pager::Impl::pop(Lock& lock, JobQueue& queue) {
+  const ChunkId head = queue.head;
+  erase(lock, queue, head);
+  return head;
+}
+
+void Pager::Impl::add_pin(Lock& lock, ChunkId chunk) {
+  ChunkState& c = state(chunk);
+  if (c.pins() == 0) policy->withdraw(chunk);
+  c.pin(lock);
+}
+
+void Pager::Impl::drop_pin(Lock& lock, ChunkId chunk) {
+  ChunkState& c = state(chunk);
+  c.unpin(lock);
+  if (c.pins() == 0) policy->candidate(chunk);
+}
+
+void Pager::Impl::report(Status status, std::string_view line) {
+  if (failed.exchange(true)) return;  // the first failure is the one that explains the rest
+  if (hook == nullptr) {
+    RawLine out;
+    out << line;
+    out.emit();
+    return;
+  }
+  std::array<char, 1024> text{};
+  std::memcpy(text.data(), line.data(), std::min(line.size(), text.size() - 1));
+  hook(hook_context, status, text.data());
+}
+
+}  // namespace resid

@@ -1,0 +1,79 @@
+#include "pager/region.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "base/sys.hpp"
+
+namespace resid {
+namespace {
+
+constexpr unsigned kMfdCloexec = 0x1U;
+constexpr unsigned kMlockOnFault = 0x1U;  // MLOCK_ONFAULT, kernel 4.4
+
+}  // namespace
+
+Result<std::unique_ptr<Region>> Region::open(int fd, const std::string& path, ModelFile file,
+                                             ChunkPlan plan, bool lock_pages) {
+  auto store = Store::open(fd, path);
+  if (!store) return tl::unexpected(store.error());
+  if (store->bytes() != plan.file_bytes()) {
+    return fail(Status::store_changed, path,
+                fmt::format("it has {} bytes now and had {} when it was read", store->bytes(),
+                            plan.file_bytes()));
+  }
+  std::unique_ptr<Region> region(new Region(std::move(*store), std::move(file), std::move(plan)));
+  const std::uint64_t bytes = region->plan_.mapped_bytes();
+
+  // Seen in /proc/PID/maps; the kernel cuts names at 249 bytes and refuses longer ones.
+  const std::string label = "residctl:" + path.substr(path.find_last_of('/') + 1).substr(0, 200);
+  region->memfd_.reset(static_cast<int>(::syscall(SYS_memfd_create, label.c_str(), kMfdCloexec)));
+  if (!region->memfd_) return fail_errno(Status::system, "memfd_create", errno);
+  // A sparse file: nothing is resident until it is fetched.
+  if (::ftruncate(region->memfd_.get(), static_cast<off_t>(bytes)) != 0) {
+    return fail_errno(Status::system, "memfd of " + path, errno);
+  }
+  void* fill =
+      sys::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->memfd_.get(), 0);
+  if (fill == MAP_FAILED) return fail_errno(Status::out_of_memory, "mapping " + path, errno);
+  region->fill_ = static_cast<std::uint8_t*>(fill);
+  sys::madvise(fill, bytes, MADV_NOHUGEPAGE);  // I-9; fails where there are no huge pages at all
+  sys::madvise(fill, bytes, MADV_DONTFORK);    // I-15
+  sys::madvise(fill, bytes, MADV_DONTDUMP);    // a core dump would read every hole in
+  if (lock_pages && sys::mlock2(fill, bytes, kMlockOnFault) != 0) {
+    return fail(Status::swap_unsafe, path,
+                fmt::format("mlock of {} address space: {}", format_bytes(bytes),
+                            std::generic_category().message(errno)));
+  }
+  region->chunks_ = std::make_unique<ChunkState[]>(region->plan_.size());
+  return region;
+}
+
+Region::~Region() {
+  if (fill_ != nullptr) sys::munmap(fill_, plan_.mapped_bytes());
+}
+
+std::int64_t Region::kernel_bytes() const {
+  struct stat st {};
+  if (::fstat(memfd_.get(), &st) != 0) return -errno;
+  return static_cast<std::int64_t>(st.st_blocks) * 512;
+}
+
+int Region::punch(std::uint64_t offset, std::uint64_t bytes) const {
+  for (;;) {
+    if (::fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0) {
+      return 0;
+    }
+    // A pending signal interrupts it; the hole is then partly made and making it again is harmless.
+    if (errno != EINTR) return errno;
+  }
+}
+
+}  // namespace resid

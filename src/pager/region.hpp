@@ -1,0 +1,57 @@
+#pragma once
+// One store under control: its descriptors, the memfd that holds what is resident of it, and the
+// fill view. App views are in the ViewTable.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/fd.hpp"
+#include "base/status.hpp"
+#include "model/chunk_plan.hpp"
+#include "model/model.hpp"
+#include "pager/chunk_state.hpp"
+#include "storage/store.hpp"
+
+namespace resid {
+
+class Region {
+ public:
+  // `lock_pages`: the fill view is mlocked on fault, so that what is resident cannot be swapped
+  // (I-3); needs RLIMIT_MEMLOCK for the whole file.
+  static Result<std::unique_ptr<Region>> open(int fd, const std::string& path, ModelFile file,
+                                              ChunkPlan plan, bool lock_pages);
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  const Store& store() const { return store_; }
+  const ModelFile& file() const { return file_; }
+  const ChunkPlan& plan() const { return plan_; }
+  int memfd() const { return memfd_.get(); }
+  std::uint8_t* fill() const { return fill_; }
+  ChunkState& chunk(ChunkIndex i) const { return chunks_[i]; }
+
+  // The bytes that the kernel holds for this region (st_blocks of the memfd); negative errno on
+  // failure.
+  std::int64_t kernel_bytes() const;
+  // Gives [offset, offset + bytes) back to the kernel; 0 or errno. The pages leave every view at
+  // the same time.
+  int punch(std::uint64_t offset, std::uint64_t bytes) const;
+
+  // Set when the region joins a pager.
+  std::uint32_t id = 0;
+  ChunkId first_chunk = 0;
+
+ private:
+  Region(Store store, ModelFile file, ChunkPlan plan)
+      : store_(std::move(store)), file_(std::move(file)), plan_(std::move(plan)) {}
+  Store store_;
+  ModelFile file_;
+  ChunkPlan plan_;
+  Fd memfd_;
+  std::uint8_t* fill_ = nullptr;
+  std::unique_ptr<ChunkState[]> chunks_;
+};
+
+}  // namespace resid
