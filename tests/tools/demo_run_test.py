@@ -35,7 +35,7 @@ class DemoRun(ScriptTest):
 
     def fake_residctl(self, first=":", **changes):
         report = {"budget_bytes": 12 * MIB, "resident_peak_bytes": 11 * MIB, "kernel_peak_bytes": 12 * MIB,
-                  "bytes_fetched": 30 * MIB} | changes
+                  "bytes_fetched": 30 * MIB, "chunk_max": 2 * MIB, "budget_kept": True} | changes
         self.fake("residctl", RESIDCTL % (first, json.dumps({k: v for k, v in report.items() if v is not None})))
 
     def demo(self, *options):
@@ -73,6 +73,10 @@ class DemoRun(ScriptTest):
     def test_more_than_a_chunk_over_by_our_own_figure_is_a_failure(self):
         self.fake_residctl(resident_peak_bytes=14 * MIB + 4096)
         self.assert_failure_line(self.demo(), 1, "--ram 50%", "budget was exceeded")
+
+    def test_the_reports_own_verdict_counts_too(self):
+        self.fake_residctl(budget_kept=False)
+        self.assert_failure_line(self.demo(), 1, "budget was exceeded")
 
     def test_no_figure_from_the_kernel_is_a_failure(self):
         self.fake_residctl(kernel_peak_bytes=0)
