@@ -1,0 +1,180 @@
+// residctl run: starts an unmodified program under the pager.
+
+#include <cstdio>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/units.hpp"
+#include "cli/cli.hpp"
+#include "model/chunk_plan.hpp"
+#include "run/launcher.hpp"
+
+namespace resid::cli {
+namespace {
+
+struct Options {
+  std::string report;
+  bool quiet = false;
+  bool explain = false;
+  bool no_cgroup = false;
+};
+
+struct Settings {
+  const Setting& ram;
+  const Setting& policy;
+  const Setting& prefetch;
+  const Setting& prefetch_depth;
+  const Setting& prefetch_admission;
+  const Setting& prefetch_retention;
+  const Setting& cap;
+  const Setting& fetch_workers;
+  const Setting& sync_handler;
+  const Setting& eager_reconcile;
+  const Setting& fetching_timeout_ms;
+  const Setting& protect_current;
+  const Setting& chunk_max;
+  const Setting& match;
+  const Setting& program_need;
+};
+
+template <std::size_t N>
+Result<void> copy_text(char (&into)[N], const Setting& setting) {
+  if (setting.value.size() >= N) {
+    return fail(Status::usage, setting.origin,
+                fmt::format("is longer than {} characters", N - 1));
+  }
+  std::memcpy(into, setting.value.c_str(), setting.value.size() + 1);
+  return {};
+}
+
+constexpr std::uint32_t kAutoDepth = 2;
+
+ValueKind need_value() {
+  return {"SIZE|auto",
+          [](const std::string& value, const std::string& origin) -> Result<void> {
+            if (value == "auto") return {};
+            if (auto bytes = parse_bytes(value, origin); !bytes) {
+              return tl::unexpected(bytes.error());
+            }
+            return {};
+          },
+          false};
+}
+
+Result<RunConfig> to_config(const Settings& s) {
+  RunConfig config;
+  if (s.cap.is_set()) {
+    return fail(Status::usage, s.cap.origin, "expert caps are not supported by `run` yet",
+                "leave --cap out; the budget alone decides");
+  }
+  if (s.ram.is_set()) {
+    auto size = parse_size(s.ram.value, s.ram.origin);
+    if (!size) return tl::unexpected(size.error());
+    config.ram_is_percent = size->kind == Size::Kind::percent_of_model ? 1 : 0;
+    config.ram_percent = size->percent;
+    config.ram_bytes = size->bytes;
+    if (config.ram_is_percent == 0 && size->bytes == 0) {
+      return fail(Status::budget_too_small, s.ram.origin, "the budget is zero");
+    }
+  }
+  auto chunk = parse_bytes(s.chunk_max.value, s.chunk_max.origin);
+  if (!chunk) return tl::unexpected(chunk.error());
+  if (*chunk % kPage != 0 || *chunk == 0 || *chunk > (1ULL << 30)) {
+    return fail(Status::usage, s.chunk_max.origin,
+                fmt::format("{} is not a multiple of 4 KiB between 4 KiB and 1 GiB",
+                            s.chunk_max.value));
+  }
+  config.chunk_max = *chunk;
+  config.fetch_workers = static_cast<std::uint32_t>(s.fetch_workers.count());
+  config.fetching_timeout_ms = static_cast<std::uint32_t>(s.fetching_timeout_ms.count());
+  if (s.prefetch.value != "off") {
+    config.prefetch_depth = s.prefetch_depth.value == "auto"
+                                ? kAutoDepth
+                                : static_cast<std::uint32_t>(s.prefetch_depth.count());
+  }
+  config.prefetch_admission_always = s.prefetch_admission.value == "always" ? 1 : 0;
+  config.prefetch_retention_none = s.prefetch_retention.value == "none" ? 1 : 0;
+  config.sync_handler = s.sync_handler.is_on() ? 1 : 0;
+  config.eager_reconcile = s.eager_reconcile.is_on() ? 1 : 0;
+  config.protect_current = s.protect_current.is_on() ? 1 : 0;
+  if (auto ok = copy_text(config.policy, s.policy); !ok) return tl::unexpected(ok.error());
+  if (auto ok = copy_text(config.match, s.match); !ok) return tl::unexpected(ok.error());
+  return config;
+}
+
+Settings add_settings(Verb& verb) {
+  return {
+      .ram = verb.setting("ram", size_value(), "",
+                          "Most bytes of the model in memory; default: what the machine can spare"),
+      .policy = verb.setting(
+          "policy",
+          choice_value({"lru", "layer_order_learned", "layer_order_declared", "auto"}), "auto",
+          "Which chunk is given up first; auto: by the layers, where the model has them"),
+      .prefetch = verb.setting("prefetch", choice_value({"on", "off", "auto"}), "auto",
+                               "Fetch ahead of the program"),
+      .prefetch_depth = verb.setting("prefetch-depth", count_or_value(1, 4096, {"auto"}), "auto",
+                                     "How many chunks ahead"),
+      .prefetch_admission = verb.setting(
+          "prefetch-admission", choice_value({"guarded", "always"}), "guarded",
+          "May a prefetch evict what is needed sooner"),
+      .prefetch_retention =
+          verb.setting("prefetch-retention", choice_value({"pinned", "none"}), "pinned",
+                       "Keep a prefetched chunk until it is used"),
+      .cap = verb.setting("cap", count_value(1, 65536), "", "Experts a layer (reserved)"),
+      .fetch_workers =
+          verb.setting("fetch-workers", count_value(1, 256), "4", "Threads that read the model"),
+      .sync_handler = verb.setting("sync-handler", switch_value(), "",
+                                   "Fetch on the fault thread, for comparison"),
+      .eager_reconcile = verb.setting("eager-reconcile", switch_value(), "",
+                                      "Check the accounting after every fetch"),
+      .fetching_timeout_ms = verb.setting("fetching-timeout-ms", count_value(1, 3'600'000), "30000",
+                                          "When a fetch that nobody carries is given up"),
+      .protect_current = verb.setting("protect-current", switch_value(), "",
+                                      "Never give up the chunk at the position or before it"),
+      .chunk_max =
+          verb.setting("chunk-max", bytes_value(), "2MiB", "Largest unit of residency"),
+      .match = verb.setting("match", text_value("GLOB"), "",
+                            "Files to control besides GGUF and safetensors"),
+      .program_need =
+          verb.setting("program-need", need_value(), "auto",
+                       "What the program may use beside the budget; auto: at least 1 GiB, else a "
+                       "quarter of the model"),
+  };
+}
+
+}  // namespace
+
+void add_run(Frame& frame) {
+  auto options = std::make_shared<Options>();
+  Verb& verb = frame.add("run", "Run a program that maps a model larger than memory");
+  verb.takes_program();
+  const Settings settings = add_settings(verb);
+  verb.app().add_option("--report", options->report, "Write a report (JSON) at the end");
+  verb.app().add_flag("--no-cgroup", options->no_cgroup, "Make no control group");
+  verb.app().add_flag("--quiet", options->quiet, "Say nothing but failures");
+  verb.app().add_flag("--explain", options->explain, "Print every setting with its source first");
+  verb.example("residctl run --ram 6GiB -- llama-server -m big.gguf", "keep at most 6 GiB of it");
+  verb.example("residctl run --ram 50% --report r.json -- python3 infer.py",
+               "half of the model, with a report");
+  verb.action([options, settings, &verb](const Context& context) -> Result<int> {
+    auto config = to_config(settings);
+    if (!config) return tl::unexpected(config.error());
+    config->quiet = options->quiet ? 1 : 0;
+    if (options->explain) fmt::print(stderr, "{}", explain_text(verb.settings()));
+    run::RunOptions run;
+    run.command = context.program;
+    run.config = *config;
+    run.json = context.json;
+    run.use_cgroup = !options->no_cgroup;
+    if (!options->report.empty()) run.report_path = options->report;
+    if (settings.program_need.value != "auto") {
+      auto need = parse_bytes(settings.program_need.value, settings.program_need.origin);
+      if (!need) return tl::unexpected(need.error());
+      run.program_need = *need;
+    }
+    return run::run_program(run);
+  });
+}
+
+}  // namespace resid::cli

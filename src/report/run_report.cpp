@@ -1,0 +1,151 @@
+#include "report/run_report.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/units.hpp"
+
+namespace resid {
+namespace {
+
+std::uint64_t load(const Counter& counter) { return counter.load(std::memory_order_relaxed); }
+
+std::string size_text(const RunConfig& c) {
+  return c.ram_is_percent != 0 ? fmt::format("{:g}%", c.ram_percent)
+                               : fmt::format("{}", c.ram_bytes);
+}
+
+double microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000.0; }
+
+// Two failures would be told apart only by the child's text.
+nlohmann::json failure_json(const std::optional<Failure>& failure) {
+  if (!failure) return nullptr;
+  return {{"status", name(failure->status)},
+          {"what", failure->what},
+          {"why", failure->why},
+          {"todo", failure->todo.empty() ? std::string(remedy(failure->status)) : failure->todo}};
+}
+
+}  // namespace
+
+std::string config_text(const RunConfig& c) {
+  return fmt::format(
+      "ram={} policy={} chunk_max={} fetch_workers={} fetching_timeout_ms={} prefetch_depth={} "
+      "prefetch_admission={} prefetch_retention={} sync_handler={} eager_reconcile={} "
+      "protect_current={} match={}",
+      size_text(c), c.policy, c.chunk_max, c.fetch_workers, c.fetching_timeout_ms, c.prefetch_depth,
+      c.prefetch_admission_always != 0 ? "always" : "guarded",
+      c.prefetch_retention_none != 0 ? "none" : "pinned", c.sync_handler, c.eager_reconcile,
+      c.protect_current, c.match);
+}
+
+std::string config_hash(const RunConfig& config) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a offset basis and prime, 64 bits
+  for (const char c : config_text(config)) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 0x100000001b3ULL;
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+std::uint64_t peak_resident(const RunPage& page, const RunFacts& facts) {
+  return std::max({load(page.stats.resident_peak_bytes), load(page.stats.kernel_peak_bytes),
+                   facts.kernel_shmem_peak.value_or(0)});
+}
+
+bool budget_kept(const RunPage& page, const RunFacts& facts) {
+  const std::uint64_t allowed = page.budget_bytes.load() + page.config.chunk_max;
+  return load(page.stats.resident_peak_bytes) <= allowed &&
+         load(page.stats.kernel_peak_bytes) <= allowed &&
+         facts.kernel_shmem_peak.value_or(0) <= allowed + facts.kernel_shmem_lag;
+}
+
+nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
+  const PagerStats& s = page.stats;
+  const RunConfig& c = page.config;
+  nlohmann::json out;
+  out["schema"] = 1;
+  out["command"] = nlohmann::json::array();
+  for (const std::string& word : facts.command) out["command"].push_back(word);
+  out["model"] = {{"path", page.model_path},
+                  {"architecture", page.model_architecture},
+                  {"bytes", page.model_bytes.load()},
+                  {"files_mapped", page.regions.load()}};
+  out["budget_bytes"] = page.budget_bytes.load();
+  out["budget_kept"] = budget_kept(page, facts);
+  out["resident_peak_bytes"] = load(s.resident_peak_bytes);
+  out["kernel_peak_bytes"] = load(s.kernel_peak_bytes);
+  out["kernel_shmem_peak_bytes"] =
+      facts.kernel_shmem_peak ? nlohmann::json(*facts.kernel_shmem_peak) : nlohmann::json(nullptr);
+  out["bytes_fetched"] = load(s.bytes_fetched);
+  out["bytes_punched"] = load(s.bytes_punched);
+  out["fetches"] = load(s.fetches);
+  out["evictions"] = load(s.evictions);
+  out["faults"] = {{"missing", load(s.faults_missing)}, {"minor", load(s.faults_minor)},
+                   {"stray", load(s.stray_faults)}};
+  out["dedup"] = {{"resident", load(s.dedup_resident)}, {"fetching", load(s.dedup_fetching)}};
+  out["tripwires"] = load(s.tripwires);
+  out["prefetch"] = {{"issued", load(s.prefetch_issued)},     {"useful", load(s.prefetch_useful)},
+                     {"late", load(s.prefetch_late)},         {"wasted", load(s.prefetch_wasted)},
+                     {"declined", load(s.prefetch_declined)},
+                     {"pin_broken", load(s.prefetch_pin_broken)}};
+  out["infeasible"] = load(s.infeasible);
+  out["fetching_timeouts"] = load(s.fetching_timeouts);
+  out["reads"] = {{"retries", load(s.read_retries)}, {"failures", load(s.read_failures)}};
+  out["reconcile"] = {{"checks", load(s.reconcile_checks)},
+                      {"max_divergence_bytes", load(s.reconcile_max_divergence_bytes)}};
+  out["latency_us"] = {{"fault_p50", microseconds(s.fault_ns.quantile(0.50))},
+                       {"fault_p99", microseconds(s.fault_ns.quantile(0.99))},
+                       {"fault_max", microseconds(load(s.fault_ns.max_ns))},
+                       {"read_p50", microseconds(s.read_ns.quantile(0.50))},
+                       {"read_p99", microseconds(s.read_ns.quantile(0.99))}};
+  out["policy"] = c.policy;
+  out["prefetch_depth"] = c.prefetch_depth;
+  out["fetch_workers"] = c.fetch_workers;
+  out["chunk_max"] = c.chunk_max;
+  out["swap_guarantee"] = facts.swap_guarantee;
+  out["uffd_route"] = page.uffd_route;
+  out["control_group"] = {
+      {"path", facts.control_group.empty() ? nlohmann::json(nullptr)
+                                           : nlohmann::json(facts.control_group)},
+      {"limit_bytes",
+       facts.group_limit == 0 ? nlohmann::json(nullptr) : nlohmann::json(facts.group_limit)},
+      {"oom_kills", facts.oom_kills}};
+  out["bypassed_reads_mib"] = page.bypassed_reads_mib.load();
+  out["processes"] = page.processes.load();
+  out["config_hash"] = config_hash(c);
+  out["wall_s"] = facts.wall_s;
+  out["exit_code"] = facts.exit_code;
+  out["failure"] = failure_json(facts.failure);
+  return out;
+}
+
+std::string report_text(const nlohmann::json& report) {
+  // Paths and arguments are bytes; JSON is UTF-8.
+  return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string run_summary(const RunPage& page, const RunFacts& facts) {
+  const PagerStats& s = page.stats;
+  std::string out;
+  if (page.budget_bytes.load() != 0) {
+    const std::uint64_t peak = peak_resident(page, facts);
+    out += fmt::format("residctl: {} of {} resident at most, budget {} ({})\n", format_bytes(peak),
+                       format_bytes(page.model_bytes.load()),
+                       format_bytes(page.budget_bytes.load()),
+                       budget_kept(page, facts) ? "kept" : "EXCEEDED");
+    out += fmt::format("residctl: {} read in {} fetches, {} evictions, fault p50 {:.0f} us p99 {:.0f} us\n",
+                       format_bytes(load(s.bytes_fetched)), load(s.fetches), load(s.evictions),
+                       microseconds(s.fault_ns.quantile(0.50)),
+                       microseconds(s.fault_ns.quantile(0.99)));
+  }
+  if (facts.failure) {
+    out += fmt::format("residctl: the run failed ({}), exit code {}\n",
+                       name(facts.failure->status), facts.exit_code);
+  }
+  return out;
+}
+
+}  // namespace resid
