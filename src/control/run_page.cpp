@@ -66,7 +66,7 @@ Result<RunPageFile> RunPageFile::create() {
 }
 
 Result<RunPageFile> RunPageFile::open(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+  const Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY));
   if (!fd) {
     if (errno == ENOENT) return fail_errno(Status::no_such_file, path, errno, kStartAgain);
     if (errno == ELOOP) {

@@ -154,6 +154,7 @@ Result<std::vector<Membership>> parse_memberships(std::string_view text, const s
 
 bool below(std::string_view root, std::string_view group, std::string& rest) {
   std::string_view tail;
+  if (group.empty() || group.front() != '/') return false;
   if (root == "/") {
     tail = group == "/" ? std::string_view{} : group;
   } else if (group == root) {

@@ -176,7 +176,7 @@ TEST_F(RunPageTest, OpenTellsWhatIsWrong) {
   EXPECT_NE(refusal(good).why.find("other users"), std::string::npos);
 }
 
-TEST_F(RunPageTest, OpenDoesNotHangOnAFifo) {
+TEST_F(RunPageTest, OpenRefusesAFifoWithoutWaiting) {
   const std::string path = folder + "/fifo";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   const auto opened = RunPageFile::open(path);

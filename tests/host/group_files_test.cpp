@@ -240,6 +240,18 @@ TEST(PlacesForChild, BesideUsCarriesTheLimitsThatAreLeftBehind) {
   EXPECT_EQ((*places)[2].folder, tree.path("m"));
 }
 
+TEST(PlacesForChild, FurtherUpTheTighterLimitBelowStillCounts) {
+  const FakeTree tree;
+  tree.write("m/a/b/cgroup.type", "domain\n");
+  tree.write("m/a/b/memory.max", std::to_string(4 * kMib));
+  tree.write("m/a/memory.max", std::to_string(8 * kMib));
+  const auto places = places_for_child(group_v2(tree, "m/a/b"));
+  ASSERT_TRUE(places);
+  ASSERT_EQ(places->size(), 2U);
+  EXPECT_EQ((*places)[1].folder, tree.path("m"));
+  EXPECT_EQ((*places)[1].ceiling, 4 * kMib);
+}
+
 TEST(PlacesForChild, InAContainersTopFolderThereIsNone) {
   const FakeTree tree;
   tree.write("m/cgroup.type", "domain\n");

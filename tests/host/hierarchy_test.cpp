@@ -71,6 +71,7 @@ TEST(Below, FollowsTheMountRoot) {
   std::string rest = "untouched";
   EXPECT_FALSE(below("/docker/x", "/docker/xy", rest));
   EXPECT_FALSE(below("/docker/x", "/docker", rest));
+  EXPECT_FALSE(below("/", "relative", rest));
   EXPECT_EQ(rest, "untouched");
   ASSERT_TRUE(below("/", "/", rest));
   EXPECT_EQ(rest, "");
