@@ -319,7 +319,7 @@ class HeaderEvents {
 
   bool deeper() {
     if (++nesting_ <= kMaxNesting) return true;
-    return refuse("", fmt::format("nested more than {} deep", kMaxNesting));
+    return refuse("value", fmt::format("nested more than {} deep", kMaxNesting));
   }
 
   bool shallower() {
