@@ -41,8 +41,7 @@ struct Settings {
 template <std::size_t N>
 Result<void> copy_text(char (&into)[N], const Setting& setting) {
   if (setting.value.size() >= N) {
-    return fail(Status::usage, setting.origin,
-                fmt::format("is longer than {} characters", N - 1));
+    return fail(Status::usage, setting.origin, fmt::format("is longer than {} characters", N - 1));
   }
   std::memcpy(into, setting.value.c_str(), setting.value.size() + 1);
   return {};
@@ -81,9 +80,9 @@ Result<RunConfig> to_config(const Settings& s) {
   auto chunk = parse_bytes(s.chunk_max.value, s.chunk_max.origin);
   if (!chunk) return tl::unexpected(chunk.error());
   if (*chunk % kPage != 0 || *chunk == 0 || *chunk > (1ULL << 30)) {
-    return fail(Status::usage, s.chunk_max.origin,
-                fmt::format("{} is not a multiple of 4 KiB between 4 KiB and 1 GiB",
-                            s.chunk_max.value));
+    return fail(
+        Status::usage, s.chunk_max.origin,
+        fmt::format("{} is not a multiple of 4 KiB between 4 KiB and 1 GiB", s.chunk_max.value));
   }
   config.chunk_max = *chunk;
   config.fetch_workers = static_cast<std::uint32_t>(s.fetch_workers.count());
@@ -108,19 +107,16 @@ Settings add_settings(Verb& verb) {
       .ram = verb.setting("ram", size_value(), "",
                           "Most bytes of the model in memory; default: what the machine can spare"),
       .policy = verb.setting(
-          "policy",
-          choice_value({"lru", "layer_order_learned", "layer_order_declared", "auto"}), "auto",
-          "Which chunk is given up first; auto: by the layers, where the model has them"),
+          "policy", choice_value({"lru", "layer_order_learned", "layer_order_declared", "auto"}),
+          "auto", "Which chunk is given up first; auto: by the layers, where the model has them"),
       .prefetch = verb.setting("prefetch", choice_value({"on", "off", "auto"}), "auto",
                                "Fetch ahead of the program"),
       .prefetch_depth = verb.setting("prefetch-depth", count_or_value(1, 4096, {"auto"}), "auto",
                                      "How many chunks ahead"),
-      .prefetch_admission = verb.setting(
-          "prefetch-admission", choice_value({"guarded", "always"}), "guarded",
-          "May a prefetch evict what is needed sooner"),
-      .prefetch_retention =
-          verb.setting("prefetch-retention", choice_value({"pinned", "none"}), "pinned",
-                       "Keep a prefetched chunk until it is used"),
+      .prefetch_admission = verb.setting("prefetch-admission", choice_value({"guarded", "always"}),
+                                         "guarded", "May a prefetch evict what is needed sooner"),
+      .prefetch_retention = verb.setting("prefetch-retention", choice_value({"pinned", "none"}),
+                                         "pinned", "Keep a prefetched chunk until it is used"),
       .cap = verb.setting("cap", count_value(1, 65536), "", "Experts a layer (reserved)"),
       .fetch_workers =
           verb.setting("fetch-workers", count_value(1, 256), "4", "Threads that read the model"),
@@ -132,8 +128,7 @@ Settings add_settings(Verb& verb) {
                                           "When a fetch that nobody carries is given up"),
       .protect_current = verb.setting("protect-current", switch_value(), "",
                                       "Never give up the chunk at the position or before it"),
-      .chunk_max =
-          verb.setting("chunk-max", bytes_value(), "2MiB", "Largest unit of residency"),
+      .chunk_max = verb.setting("chunk-max", bytes_value(), "2MiB", "Largest unit of residency"),
       .match = verb.setting("match", text_value("GLOB"), "",
                             "Files to control besides GGUF and safetensors"),
       .program_need =

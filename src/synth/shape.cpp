@@ -230,11 +230,10 @@ Result<SynthShape> fit_size(const SynthRequest& r) {
       if (r.hidden) return tl::unexpected(ok.error());
       continue;
     }
-    // Within one percent the proportions decide; beyond it the size does.
-    const double miss = distance(file_estimate(s), want);
+    // A depth that is off by a factor of e weighs as much as a size that is off by 5 %.
     const double odd = r.layers ? std::fabs(std::log(1.0 * s.ff / default_ff(s.arch, hidden)))
                                 : std::fabs(std::log(s.layers / usual_layers(hidden)));
-    const double score = odd + (miss > 0.01 ? 1000.0 * (1.0 + miss) : 0.0);
+    const double score = odd + distance(file_estimate(s), want) / kSizeTolerance;
     if (best_score < 0 || score < best_score) {
       best_score = score;
       best = s;

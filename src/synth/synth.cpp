@@ -1,7 +1,7 @@
 #include "synth/synth.hpp"
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -78,12 +78,19 @@ GgufHeader make_header(const SynthShape& s, const SynthVocabulary& vocabulary, s
 double deviation(const GgufTensor& tensor) {
   if (tensor.name == "token_embd.weight") return 1.0;
   double gain = 1.0;
-  // Averaging over the context shrinks what attention adds; without this the next token would hang
-  // on the last one alone and greedy decoding would soon walk in a circle.
+  // What attention adds is an average, and smaller than its terms; with this the context weighs
+  // about as much as the last token.
   if (tensor.name.ends_with("attn_output.weight")) gain = 3.0;
   // Logits a few units apart, so that sampling has a preference.
   if (tensor.name == "output.weight") gain = 3.0;
   return gain / std::sqrt(static_cast<double>(tensor.dims[0]));
+}
+
+// Norms are ones, but for that of the queries: with ones there, attention to random keys is nearly
+// uniform, the average over the context hardly changes from token to token, and greedy decoding
+// soon repeats one token. Sharper attention picks other tokens at every position.
+float norm_weight(const GgufTensor& tensor) {
+  return tensor.name.ends_with("attn_q_norm.weight") ? 8.0F : 1.0F;
 }
 
 class Writer {
@@ -105,7 +112,7 @@ class Writer {
       auto out = file_.room(weights.run_bytes(n));
       if (!out) return tl::unexpected(out.error());
       if (norm) {
-        ones(*out);
+        constant(*out, norm_weight(t));
       } else {
         weights.fill(run, *out);
         if (!mute.empty()) zero_rows(t, run, *out, mute);
@@ -124,11 +131,11 @@ class Writer {
     return std::as_bytes(std::span(text.data(), text.size()));
   }
 
-  static void ones(std::span<std::byte> out) {
-    constexpr std::array<std::byte, 4> kOne{std::byte{0}, std::byte{0}, std::byte{0x80},
-                                            std::byte{0x3f}};  // 1.0F, little endian
-    for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = kOne[i % 4];
+  static void constant(std::span<std::byte> out, float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] = static_cast<std::byte>(bits >> (8 * (i % 4)));  // little endian
+    }
   }
 
   // A block of zero bytes is a block of zero weights in every type used here.

@@ -1,0 +1,10 @@
+#include "cli/cli.hpp"
+
+int main(int argc, char** argv) {
+  resid::cli::Frame frame;
+  resid::cli::add_run(frame);
+  resid::cli::add_inspect(frame);
+  resid::cli::add_synth(frame);
+  resid::cli::add_completion(frame);
+  return frame.run(argc, argv);
+}
