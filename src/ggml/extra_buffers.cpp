@@ -35,7 +35,9 @@ GetProcAddress find_real(void* caller, GetProcAddress ours) {
 
 }  // namespace
 
-void deny_extra_buffers(void (*told)()) { g_told.store(told, std::memory_order_release); }
+void deny_extra_buffers(void (*told)()) {
+  g_told.store(told, std::memory_order_release);
+}
 
 }  // namespace resid::ggml
 

@@ -40,8 +40,8 @@ AdviceVerdict advice_on_view(int advice) {
     case MADV_HWPOISON:
     case kMadvSoftOffline:
       return {EPERM};
-    case MADV_FREE:            // anonymous memory only
-    case MADV_WIPEONFORK:      // private anonymous memory only
+    case MADV_FREE:        // anonymous memory only
+    case MADV_WIPEONFORK:  // private anonymous memory only
     case MADV_KEEPONFORK:
     case MADV_POPULATE_WRITE:  // not writable
     case kMadvCollapse:        // I-9

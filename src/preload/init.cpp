@@ -10,9 +10,15 @@
 namespace resid::preload {
 namespace {
 
-void before_fork() { Session::get()->before_fork(); }
-void in_parent() { Session::get()->after_fork_in_parent(); }
-void in_child() { Session::get()->after_fork_in_child(); }
+void before_fork() {
+  Session::get()->before_fork();
+}
+void in_parent() {
+  Session::get()->after_fork_in_parent();
+}
+void in_child() {
+  Session::get()->after_fork_in_child();
+}
 
 __attribute__((constructor)) void load() {
   resolve_real();

@@ -33,7 +33,9 @@ int split(const void* address, std::size_t bytes, View&& on_view, Rest&& on_rest
   }
 }
 
-int as_error(int result) { return result == 0 ? 0 : errno; }
+int as_error(int result) {
+  return result == 0 ? 0 : errno;
+}
 int as_result(int error) {
   if (error == 0) return 0;
   errno = error;
@@ -95,8 +97,7 @@ RESID_EXPORT int posix_madvise(void* address, std::size_t bytes, int advice) noe
 
 RESID_EXPORT int mlock(const void* address, std::size_t bytes) noexcept {
   if (bytes == 0 || Session::pager_of(address, bytes) == nullptr) return real.mlock(address, bytes);
-  return lock(address, bytes,
-              [](void* at, std::size_t n) { return as_error(real.mlock(at, n)); });
+  return lock(address, bytes, [](void* at, std::size_t n) { return as_error(real.mlock(at, n)); });
 }
 
 RESID_EXPORT int mlock2(const void* address, std::size_t bytes, unsigned flags) noexcept {

@@ -104,7 +104,8 @@ RESID_EXPORT void* mremap(void* old, std::size_t old_bytes, std::size_t bytes, i
                          Session::pager_of(wanted, bytes) != nullptr;
   try {
     if (from_view) {
-      const MapAnswer answer = Session::get()->remap(range_of(old, old_bytes), bytes, flags, wanted);
+      const MapAnswer answer =
+          Session::get()->remap(range_of(old, old_bytes), bytes, flags, wanted);
       if (answer.kind == MapAnswer::Kind::mapped) return answer.address;
       errno = answer.error;
       return MAP_FAILED;

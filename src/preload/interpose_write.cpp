@@ -48,12 +48,11 @@ ssize_t write_parts(int fd, const iovec* parts, int count, off_t offset, bool po
     return -1;
   }
   const bool whole = !positioned && keeps_boundaries(fd);
-  return put_through(parts, count, total, whole,
-                     [&](const char* data, std::size_t bytes, std::size_t done) {
-                       return positioned ? real.pwrite(fd, data, bytes,
-                                                       offset + static_cast<off_t>(done))
-                                         : real.write(fd, data, bytes);
-                     });
+  return put_through(
+      parts, count, total, whole, [&](const char* data, std::size_t bytes, std::size_t done) {
+        return positioned ? real.pwrite(fd, data, bytes, offset + static_cast<off_t>(done))
+                          : real.write(fd, data, bytes);
+      });
 }
 
 ssize_t write_one(int fd, const void* data, std::size_t bytes, off_t offset, bool positioned) {
@@ -66,10 +65,10 @@ std::size_t put_items(std::size_t (*put)(const void*, std::size_t, std::size_t, 
   std::size_t total = 0;
   if (__builtin_mul_overflow(size, n, &total)) return 0;
   const iovec part{const_cast<void*>(data), total};
-  const ssize_t done = put_through(&part, 1, total, false,
-                                   [&](const char* at, std::size_t bytes, std::size_t) {
-                                     return static_cast<ssize_t>(put(at, 1, bytes, stream));
-                                   });
+  const ssize_t done =
+      put_through(&part, 1, total, false, [&](const char* at, std::size_t bytes, std::size_t) {
+        return static_cast<ssize_t>(put(at, 1, bytes, stream));
+      });
   return done <= 0 ? 0 : static_cast<std::size_t>(done) / size;
 }
 

@@ -44,7 +44,8 @@ class LockTable {
         kept.push_back(std::move(lock));
         continue;
       }
-      for (Entry& entry : outer) kept.push_back(std::move(entry));
+      for (Entry& entry : outer)
+        kept.push_back(std::move(entry));
     }
     locks_ = std::move(kept);
   }

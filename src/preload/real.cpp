@@ -27,12 +27,18 @@ int raw_posix_madvise(void* address, std::size_t bytes, int advice) {
   errno = saved;
   return error;
 }
-int raw_mlock(const void* address, std::size_t bytes) { return sys::mlock2(address, bytes, 0); }
+int raw_mlock(const void* address, std::size_t bytes) {
+  return sys::mlock2(address, bytes, 0);
+}
 int raw_munlock(const void* address, std::size_t bytes) {
   return static_cast<int>(::syscall(SYS_munlock, address, bytes));
 }
-int raw_mlockall(int flags) { return static_cast<int>(::syscall(SYS_mlockall, flags)); }
-int raw_munlockall() { return static_cast<int>(::syscall(SYS_munlockall)); }
+int raw_mlockall(int flags) {
+  return static_cast<int>(::syscall(SYS_mlockall, flags));
+}
+int raw_munlockall() {
+  return static_cast<int>(::syscall(SYS_munlockall));
+}
 int raw_posix_fadvise(int fd, off_t offset, off_t bytes, int advice) {
   const int saved = errno;
   const int error = sys::fadvise(fd, static_cast<std::uint64_t>(offset),

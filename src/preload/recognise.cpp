@@ -29,7 +29,7 @@ bool matches(const std::string& path, const char* glob) {
 }
 
 bool recognised(int fd, const char* glob) {
-  struct stat st{};
+  struct stat st {};
   if (::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) return false;
   return looks_like_model(fd) || (*glob != '\0' && matches(path_of(fd), glob));
 }
@@ -50,7 +50,7 @@ Result<ChunkPlan> plan_for(const ModelFile& file, std::uint64_t chunk_max) {
 }
 
 bool names_file(const std::string& path, const StoreIdentity& identity) {
-  struct stat st{};
+  struct stat st {};
   return !path.empty() && ::stat(path.c_str(), &st) == 0 && st.st_dev == identity.device &&
          st.st_ino == identity.inode;
 }

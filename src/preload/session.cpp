@@ -74,7 +74,9 @@ Inside::~Inside() {
   ::pthread_setcancelstate(cancel_state_, nullptr);
   --t_depth;
 }
-bool Inside::active() { return t_depth > 0; }
+bool Inside::active() {
+  return t_depth > 0;
+}
 
 Session::Session(RunPage* page) : page_(page) {}
 
@@ -114,7 +116,9 @@ const Session::Region* Session::region_of(const StoreIdentity& identity) const {
   return nullptr;
 }
 
-bool Session::is_model(int fd) const { return recognised(fd, page_->config.match); }
+bool Session::is_model(int fd) const {
+  return recognised(fd, page_->config.match);
+}
 
 Result<void> Session::start_pager(const ModelFile& file, const ChunkPlan& plan, bool in_place) {
   const RunConfig& config = page_->config;
@@ -161,8 +165,8 @@ Result<RegionId> Session::region_for(int fd, const StoreIdentity& identity) {
       return tl::unexpected(started.error());
     }
   } else if (pager()->budget() < 2ULL * plan->largest()) {
-    Failure failure{Status::budget_too_small, path,
-                    "its largest chunk does not fit twice into the budget", {}};
+    Failure failure{
+        Status::budget_too_small, path, "its largest chunk does not fit twice into the budget", {}};
     fail_run(failure);
     return tl::unexpected(std::move(failure));
   }
@@ -211,7 +215,7 @@ MapAnswer Session::map(void* address, std::size_t bytes, int protection, int fla
   if (access < 0 || (access & O_PATH) != 0 || (access & O_ACCMODE) == O_WRONLY) return {};
   StoreIdentity identity;
   int error = 0;
-  struct stat st{};
+  struct stat st {};
   if (::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0 || offset >= st.st_size) {
     return {};
   }
@@ -254,7 +258,8 @@ MapAnswer Session::map(void* address, std::size_t bytes, int protection, int fla
       return {MapAnswer::Kind::refused, nullptr, ENOMEM};
     }
     if ((flags & MAP_FIXED) != 0) {
-      for (const Piece& piece : views_.pieces({begin, begin + page_up(bytes)})) forget(piece);
+      for (const Piece& piece : views_.pieces({begin, begin + page_up(bytes)}))
+        forget(piece);
     }
     mapped = map_view(*region, address, bytes, flags, static_cast<std::uint64_t>(offset));
   }
@@ -305,8 +310,7 @@ MapAnswer Session::remap(Range old, std::size_t bytes, int flags, void* wanted) 
       (keep_old && new_bytes != old_bytes)) {
     return {Kind::refused, nullptr, EINVAL};
   }
-  if (fixed && (target % kPage != 0 ||
-                (target < old.end && target + new_bytes > old.begin))) {
+  if (fixed && (target % kPage != 0 || (target < old.end && target + new_bytes > old.begin))) {
     return {Kind::refused, nullptr, EINVAL};
   }
   const std::lock_guard guard(mutex_);
@@ -320,7 +324,8 @@ MapAnswer Session::remap(Range old, std::size_t bytes, int flags, void* wanted) 
   if (!fixed && !duplicate && !keep_old) {
     if (new_bytes <= old_bytes) {
       if (new_bytes < old_bytes) {
-        for (const Piece& piece : views_.pieces({old.begin + new_bytes, old.end})) forget(piece);
+        for (const Piece& piece : views_.pieces({old.begin + new_bytes, old.end}))
+          forget(piece);
       }
       return {Kind::mapped, reinterpret_cast<void*>(old.begin), 0};
     }
@@ -333,14 +338,16 @@ MapAnswer Session::remap(Range old, std::size_t bytes, int flags, void* wanted) 
   }
   // Views are read-only, so a second view of the same bytes is indistinguishable from moved pages.
   if (fixed) {
-    for (const Piece& piece : views_.pieces({target, target + new_bytes})) forget(piece);
+    for (const Piece& piece : views_.pieces({target, target + new_bytes}))
+      forget(piece);
   }
-  auto moved = map_view(view->region, fixed ? wanted : nullptr, new_bytes, fixed ? MAP_FIXED : 0,
-                        offset);
+  auto moved =
+      map_view(view->region, fixed ? wanted : nullptr, new_bytes, fixed ? MAP_FIXED : 0, offset);
   if (!moved) return {Kind::refused, nullptr, ENOMEM};
   if (!duplicate && !keep_old) {
     locks_.move(old, reinterpret_cast<std::uintptr_t>(*moved));
-    for (const Piece& piece : views_.pieces(old)) forget(piece);
+    for (const Piece& piece : views_.pieces(old))
+      forget(piece);
   }
   return {Kind::mapped, *moved, 0};
 }
@@ -419,7 +426,8 @@ void Session::after_fork_in_child() {
               MAP_SHARED | MAP_FIXED, regions_[view.region].plain_fd, view.offset);
   });
   // A child that outlives its parent must not keep the budget's pages alive.
-  for (const Region& region : regions_) ::close(region.memfd);
+  for (const Region& region : regions_)
+    ::close(region.memfd);
 }
 
 }  // namespace resid::preload

@@ -116,7 +116,7 @@ class Session {
     StoreIdentity identity;
     RegionId id = 0;          // also the position in regions_: this is the pager's only client
     std::uint64_t bytes = 0;  // whole pages
-    int plain_fd = -1;  // the plain file, for a forked child
+    int plain_fd = -1;        // the plain file, for a forked child
     int memfd = -1;
   };
 
@@ -141,7 +141,7 @@ class Session {
   std::vector<Region> regions_;
   ViewTable views_;
   LockTable<Pin> locks_;
-  bool refused_ = false;   // the pager could not be started in this process
+  bool refused_ = false;  // the pager could not be started in this process
   bool detached_ = false;
 };
 

@@ -4,7 +4,9 @@
 
 namespace resid::preload {
 
-void ViewTable::add(const View& view) { views_.emplace(view.range.begin, view); }
+void ViewTable::add(const View& view) {
+  views_.emplace(view.range.begin, view);
+}
 
 std::uint64_t ViewTable::remove(Range range) {
   std::uint64_t forgotten = 0;
@@ -59,9 +61,18 @@ std::optional<View> ViewTable::holder(Range range) const {
   auto it = views_.upper_bound(range.begin);
   if (it == views_.begin()) return std::nullopt;
   --it;
-  if (range.end > it->second.range.end) return std::nullopt;
   if (range.begin >= it->second.range.end) return std::nullopt;
-  return it->second;
+  View whole = it->second;
+  for (++it; it != views_.end(); ++it) {
+    const View& next = it->second;
+    if (next.range.begin != whole.range.end || next.region != whole.region ||
+        next.offset != whole.offset + whole.range.bytes()) {
+      break;
+    }
+    whole.range.end = next.range.end;
+  }
+  if (range.end > whole.range.end) return std::nullopt;
+  return whole;
 }
 
 }  // namespace resid::preload

@@ -44,14 +44,16 @@ class ViewTable {
   std::uint64_t remove(Range range);
   // The range cut at view boundaries, in order, without gaps.
   std::vector<Piece> pieces(Range range) const;
-  // The view that holds the whole range.
+  // The view that holds the whole range, together with those that continue it: the kernel would
+  // have merged them into one mapping.
   std::optional<View> holder(Range range) const;
   bool empty() const { return views_.empty(); }
 
   // Calls `f(View)` for every view. Allocates nothing: usable in a forked child.
   template <class F>
   void for_each(F&& f) const {
-    for (const auto& [begin, view] : views_) f(view);
+    for (const auto& [begin, view] : views_)
+      f(view);
   }
 
  private:

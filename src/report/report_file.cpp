@@ -21,7 +21,7 @@ tl::unexpected<Failure> cannot_write(const std::string& path, int error) {
 Result<ReportFile> ReportFile::prepare(const std::string& path) {
   ReportFile file;
   file.path_ = path;
-  struct stat st{};
+  struct stat st {};
   if (::stat(path.c_str(), &st) == 0) {
     if (S_ISDIR(st.st_mode)) return cannot_write(path, EISDIR);
     if (!S_ISREG(st.st_mode)) {

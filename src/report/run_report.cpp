@@ -10,14 +10,18 @@
 namespace resid {
 namespace {
 
-std::uint64_t load(const Counter& counter) { return counter.load(std::memory_order_relaxed); }
+std::uint64_t load(const Counter& counter) {
+  return counter.load(std::memory_order_relaxed);
+}
 
 std::string size_text(const RunConfig& c) {
   return c.ram_is_percent != 0 ? fmt::format("{:g}%", c.ram_percent)
                                : fmt::format("{}", c.ram_bytes);
 }
 
-double microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000.0; }
+double microseconds(std::uint64_t ns) {
+  return static_cast<double>(ns) / 1000.0;
+}
 
 // Two failures would be told apart only by the child's text.
 nlohmann::json failure_json(const std::optional<Failure>& failure) {
@@ -68,7 +72,8 @@ nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
   nlohmann::json out;
   out["schema"] = 1;
   out["command"] = nlohmann::json::array();
-  for (const std::string& word : facts.command) out["command"].push_back(word);
+  for (const std::string& word : facts.command)
+    out["command"].push_back(word);
   out["model"] = {{"path", page.model_path},
                   {"architecture", page.model_architecture},
                   {"bytes", page.model_bytes.load()},
@@ -83,14 +88,15 @@ nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
   out["bytes_punched"] = load(s.bytes_punched);
   out["fetches"] = load(s.fetches);
   out["evictions"] = load(s.evictions);
-  out["faults"] = {{"missing", load(s.faults_missing)}, {"minor", load(s.faults_minor)},
+  out["faults"] = {{"missing", load(s.faults_missing)},
+                   {"minor", load(s.faults_minor)},
                    {"stray", load(s.stray_faults)}};
   out["dedup"] = {{"resident", load(s.dedup_resident)}, {"fetching", load(s.dedup_fetching)}};
   out["tripwires"] = load(s.tripwires);
-  out["prefetch"] = {{"issued", load(s.prefetch_issued)},     {"useful", load(s.prefetch_useful)},
-                     {"late", load(s.prefetch_late)},         {"wasted", load(s.prefetch_wasted)},
-                     {"declined", load(s.prefetch_declined)},
-                     {"pin_broken", load(s.prefetch_pin_broken)}};
+  out["prefetch"] = {
+      {"issued", load(s.prefetch_issued)},     {"useful", load(s.prefetch_useful)},
+      {"late", load(s.prefetch_late)},         {"wasted", load(s.prefetch_wasted)},
+      {"declined", load(s.prefetch_declined)}, {"pin_broken", load(s.prefetch_pin_broken)}};
   out["infeasible"] = load(s.infeasible);
   out["fetching_timeouts"] = load(s.fetching_timeouts);
   out["reads"] = {{"retries", load(s.read_retries)}, {"failures", load(s.read_failures)}};
@@ -108,8 +114,8 @@ nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
   out["swap_guarantee"] = facts.swap_guarantee;
   out["uffd_route"] = page.uffd_route;
   out["control_group"] = {
-      {"path", facts.control_group.empty() ? nlohmann::json(nullptr)
-                                           : nlohmann::json(facts.control_group)},
+      {"path",
+       facts.control_group.empty() ? nlohmann::json(nullptr) : nlohmann::json(facts.control_group)},
       {"limit_bytes",
        facts.group_limit == 0 ? nlohmann::json(nullptr) : nlohmann::json(facts.group_limit)},
       {"oom_kills", facts.oom_kills}};
@@ -132,18 +138,18 @@ std::string run_summary(const RunPage& page, const RunFacts& facts) {
   std::string out;
   if (page.budget_bytes.load() != 0) {
     const std::uint64_t peak = peak_resident(page, facts);
-    out += fmt::format("residctl: {} of {} resident at most, budget {} ({})\n", format_bytes(peak),
-                       format_bytes(page.model_bytes.load()),
-                       format_bytes(page.budget_bytes.load()),
-                       budget_kept(page, facts) ? "kept" : "EXCEEDED");
-    out += fmt::format("residctl: {} read in {} fetches, {} evictions, fault p50 {:.0f} us p99 {:.0f} us\n",
-                       format_bytes(load(s.bytes_fetched)), load(s.fetches), load(s.evictions),
-                       microseconds(s.fault_ns.quantile(0.50)),
-                       microseconds(s.fault_ns.quantile(0.99)));
+    out +=
+        fmt::format("residctl: {} of {} resident at most, budget {} ({})\n", format_bytes(peak),
+                    format_bytes(page.model_bytes.load()), format_bytes(page.budget_bytes.load()),
+                    budget_kept(page, facts) ? "kept" : "EXCEEDED");
+    out += fmt::format(
+        "residctl: {} read in {} fetches, {} evictions, fault p50 {:.0f} us p99 {:.0f} us\n",
+        format_bytes(load(s.bytes_fetched)), load(s.fetches), load(s.evictions),
+        microseconds(s.fault_ns.quantile(0.50)), microseconds(s.fault_ns.quantile(0.99)));
   }
   if (facts.failure) {
-    out += fmt::format("residctl: the run failed ({}), exit code {}\n",
-                       name(facts.failure->status), facts.exit_code);
+    out += fmt::format("residctl: the run failed ({}), exit code {}\n", name(facts.failure->status),
+                       facts.exit_code);
   }
   return out;
 }

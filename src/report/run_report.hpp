@@ -18,9 +18,9 @@ struct RunFacts {
   std::vector<std::string> command;
   int exit_code = 0;
   double wall_s = 0;
-  std::string swap_guarantee;       // as host::name()
-  std::string control_group;        // path of the run's own group; empty when it had none
-  std::uint64_t group_limit = 0;    // bytes; 0 = none
+  std::string swap_guarantee;     // as host::name()
+  std::string control_group;      // path of the run's own group; empty when it had none
+  std::uint64_t group_limit = 0;  // bytes; 0 = none
   std::optional<std::uint64_t> kernel_shmem_peak;  // the group's shmem, the most that was seen
   std::uint64_t kernel_shmem_lag = 0;  // how far that figure may be off; see host::figures_lag()
   std::uint64_t oom_kills = 0;

@@ -35,18 +35,23 @@ bool truthy(std::string_view value) {
   return value == "on" || value == "enabled" || value == "true" || value == "1";
 }
 
-std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+std::string base_name(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
 
 // Options whose value is free text or a path and must not be taken for an option.
 bool takes_text(const std::string& option) {
   static constexpr std::array<std::string_view, 10> kOptions{
-      "-m", "--model", "-p", "--prompt", "-f", "--file", "-sys", "--system-prompt", "-o", "--output"};
+      "-m",   "--model",         "-p", "--prompt", "-f", "--file",
+      "-sys", "--system-prompt", "-o", "--output"};
   return std::find(kOptions.begin(), kOptions.end(), option) != kOptions.end();
 }
 
 }  // namespace
 
-bool is_llama(const std::string& program) { return base_name(program).starts_with("llama"); }
+bool is_llama(const std::string& program) {
+  return base_name(program).starts_with("llama");
+}
 
 Adapted adapt_arguments(std::vector<std::string> arguments) {
   Adapted out;
@@ -119,11 +124,11 @@ std::vector<Change> adapt_environment(const std::function<const char*(const char
   const auto remove = [&](const char* name, auto&& harmful) {
     const char* value = get(name);
     if (value == nullptr || !harmful(std::string(value))) return;
-    out.push_back({.name = name,
-                   .value = {},
-                   .remove = true,
-                   .reason = fmt::format("{}={} is left out: the model would not be mapped", name,
-                                         value)});
+    out.push_back(
+        {.name = name,
+         .value = {},
+         .remove = true,
+         .reason = fmt::format("{}={} is left out: the model would not be mapped", name, value)});
   };
   const auto always = [](const std::string&) { return true; };
   remove("LLAMA_ARG_NO_MMAP", always);

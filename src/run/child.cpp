@@ -39,7 +39,8 @@ std::vector<std::string> changed_environment(const std::vector<Change>& changes)
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> out;
   out.reserve(words.size() + 1);
-  for (std::string& word : words) out.push_back(word.data());
+  for (std::string& word : words)
+    out.push_back(word.data());
   out.push_back(nullptr);
   return out;
 }

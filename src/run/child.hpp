@@ -17,7 +17,8 @@ struct Launch {
   std::string path;
   std::vector<std::string> arguments;
   std::vector<Change> environment;
-  const host::ChildGroup* group = nullptr;  // entered before exec, so that all memory is charged there
+  const host::ChildGroup* group =
+      nullptr;  // entered before exec, so that all memory is charged there
   bool stdout_to_stderr = false;
   sigset_t signal_mask{};  // the mask the program starts with
 };

@@ -46,7 +46,7 @@ class Notes {
 std::uint64_t guessed_model_bytes(const std::vector<std::string>& command) {
   for (std::size_t i = 1; i < command.size(); ++i) {
     std::string path = command[i];
-    struct stat st{};
+    struct stat st {};
     if (::stat(path.c_str(), &st) != 0) path = path.substr(path.find('=') + 1);
     if (::stat(path.c_str(), &st) != 0 || !S_ISREG(st.st_mode)) continue;
     const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -95,9 +95,8 @@ Result<void> make_group(const RunOptions& options, const Notes& note, Setting& s
 Result<void> settle_budget(const RunOptions& options, const Notes& note, RunConfig& config,
                            const Setting& setting, std::uint64_t model_guess) {
   if (config.ram_is_percent != 0 || config.ram_bytes != 0) return {};
-  auto advice =
-      host::default_budget(setting.memory, setting.self, need_for(options, model_guess),
-                           model_guess == 0 ? ~0ULL : page_up(model_guess));
+  auto advice = host::default_budget(setting.memory, setting.self, need_for(options, model_guess),
+                                     model_guess == 0 ? ~0ULL : page_up(model_guess));
   if (!advice) return tl::unexpected(advice.error());
   config.ram_bytes = advice->bytes;
   note(fmt::format("--ram not given: {} ({})", format_bytes(advice->bytes), advice->reason));
@@ -123,9 +122,9 @@ Result<void> settle_swap(const Notes& note, const RunConfig& config, Setting& se
   if (!guarantee) return tl::unexpected(guarantee.error());
   setting.guarantee = *guarantee;
   if (!setting.group) {
-    constexpr std::array<std::string_view, 4> kWhy{
-        "", "this machine has no swap", "its control group forbids swap",
-        "resident pages are locked (mlock)"};
+    constexpr std::array<std::string_view, 4> kWhy{"", "this machine has no swap",
+                                                   "its control group forbids swap",
+                                                   "resident pages are locked (mlock)"};
     note(fmt::format("resident stays resident because {}",
                      kWhy[static_cast<std::size_t>(*guarantee)]));
   }
@@ -177,7 +176,9 @@ class Watch {
   std::uint64_t oom_kills_ = 0;
 };
 
-std::string directory_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+std::string directory_of(const std::string& path) {
+  return path.substr(0, path.rfind('/'));
+}
 
 }  // namespace
 
@@ -186,9 +187,9 @@ Result<std::string> find_preload_library() {
   const ssize_t n = ::readlink("/proc/self/exe", exe.data(), exe.size() - 1);
   if (n <= 0) return fail_errno(Status::system, "/proc/self/exe", errno);
   const std::string prefix = directory_of(directory_of(std::string(exe.data())));
-  const std::array<std::string, 3> places{
-      prefix + "/lib/" RESID_PRELOAD_NAME, prefix + "/" RESID_RELATIVE_LIBDIR "/" RESID_PRELOAD_NAME,
-      RESID_INSTALL_LIBDIR "/" RESID_PRELOAD_NAME};
+  const std::array<std::string, 3> places{prefix + "/lib/" RESID_PRELOAD_NAME,
+                                          prefix + "/" RESID_RELATIVE_LIBDIR "/" RESID_PRELOAD_NAME,
+                                          RESID_INSTALL_LIBDIR "/" RESID_PRELOAD_NAME};
   for (const std::string& path : places) {
     if (::access(path.c_str(), R_OK) != 0) continue;
     // ld.so(8) splits LD_PRELOAD at both and knows no escape.
@@ -242,7 +243,8 @@ Result<int> run_program(const RunOptions& options) {
   launch.path = program->path;
   Adapted adapted = adapt_arguments(options.command);
   launch.arguments = std::move(adapted.arguments);
-  for (const std::string& reason : adapted.reasons) note(reason);
+  for (const std::string& reason : adapted.reasons)
+    note(reason);
   launch.environment = adapt_environment(::getenv, *library, page_file->path());
   for (const Change& change : launch.environment) {
     if (!change.reason.empty()) note(change.reason);
@@ -263,16 +265,15 @@ Result<int> run_program(const RunOptions& options) {
   facts.wall_s = static_cast<double>(now_ns() - started) / 1e9;
   facts.swap_guarantee = host::name(setting.guarantee);
   watch.tell(facts);
-  page.bypassed_reads_mib.store(bypassed_mib(done.chars_read, page.stats.bytes_fetched.load(),
-                                             page.model_bytes.load()));
+  page.bypassed_reads_mib.store(
+      bypassed_mib(done.chars_read, page.stats.bytes_fetched.load(), page.model_bytes.load()));
   Verdict verdict = judge(page, done.ending);
   if (!verdict.failure && facts.oom_kills > 0 && done.ending.by_signal &&
       done.ending.code == SIGKILL) {
-    verdict.failure =
-        Failure{Status::out_of_memory, options.command[0],
-                fmt::format("the kernel killed it at its group's limit of {}",
-                            format_bytes(facts.group_limit)),
-                "raise --program-need, which is what it may use beside the budget"};
+    verdict.failure = Failure{Status::out_of_memory, options.command[0],
+                              fmt::format("the kernel killed it at its group's limit of {}",
+                                          format_bytes(facts.group_limit)),
+                              "raise --program-need, which is what it may use beside the budget"};
   }
   facts.exit_code = verdict.exit_code;
   facts.failure = verdict.failure;
@@ -282,9 +283,10 @@ Result<int> run_program(const RunOptions& options) {
     fmt::print(stderr, "{}\n", verdict.failure->line());
   }
   if (page.bypassed_reads_mib.load() != 0) {
-    note(fmt::format("the program read {} MiB of files by itself, past the pager: is it mapping "
-                     "its model?",
-                     page.bypassed_reads_mib.load()));
+    note(
+        fmt::format("the program read {} MiB of files by itself, past the pager: is it mapping "
+                    "its model?",
+                    page.bypassed_reads_mib.load()));
   }
   if (options.config.quiet == 0) fmt::print(stderr, "{}", run_summary(page, facts));
   const std::string text = report_text(run_report(page, facts));

@@ -29,7 +29,8 @@ struct RunOptions {
 // and in a control group that nobody removes.
 Result<int> run_program(const RunOptions& options);
 
-// The preload library: beside this executable (../lib), below its prefix, or where it was installed.
+// The preload library: beside this executable (../lib), below its prefix, or where it was
+// installed.
 Result<std::string> find_preload_library();
 
 }  // namespace resid::run

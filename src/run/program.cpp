@@ -42,15 +42,16 @@ Result<std::string> look_up(const std::string& name, const char* search_path) {
   if (name.find('/') != std::string::npos) {
     candidates.push_back(name);
   } else {
-    std::istringstream folders(search_path != nullptr ? search_path : "/usr/local/bin:/usr/bin:/bin");
+    std::istringstream folders(search_path != nullptr ? search_path
+                                                      : "/usr/local/bin:/usr/bin:/bin");
     for (std::string folder; std::getline(folders, folder, ':');) {
       candidates.push_back((folder.empty() ? "." : folder) + "/" + name);
     }
   }
-  std::string why = name.find('/') == std::string::npos ? "is in no folder of PATH"
-                                                        : "no such file";
+  std::string why =
+      name.find('/') == std::string::npos ? "is in no folder of PATH" : "no such file";
   for (const std::string& path : candidates) {
-    struct stat st{};
+    struct stat st {};
     if (::stat(path.c_str(), &st) != 0) {
       if (errno != ENOENT && errno != ENOTDIR) why = path + ": " + std::strerror(errno);
       continue;
@@ -69,8 +70,8 @@ Result<std::string> look_up(const std::string& name, const char* search_path) {
 // ld.so(8): LD_PRELOAD is not honoured when real and effective ids differ after exec, or when the
 // program gains capabilities from its file. A mount with nosuid grants neither.
 Result<void> check_privileges(int fd, const std::string& path) {
-  struct stat st{};
-  struct statvfs mount{};
+  struct stat st {};
+  struct statvfs mount {};
   if (::fstat(fd, &st) != 0) return fail_errno(Status::unreadable, path, errno);
   if (::fstatvfs(fd, &mount) == 0 && (mount.f_flag & ST_NOSUID) != 0) return {};
   if ((st.st_mode & S_ISUID) != 0 && st.st_uid != ::getuid()) {

@@ -38,7 +38,8 @@ bool ended(pid_t pid) {
 
 SignalHold::SignalHold() {
   ::sigemptyset(&held_);
-  for (const int number : kPassedOn) ::sigaddset(&held_, number);
+  for (const int number : kPassedOn)
+    ::sigaddset(&held_, number);
   ::sigaddset(&held_, SIGCHLD);
   ::sigprocmask(SIG_BLOCK, &held_, &before_);
 }

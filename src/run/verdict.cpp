@@ -2,16 +2,35 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 namespace resid::run {
+
+namespace {
+
+// The page carries a failure as its line (Failure::line()): `residctl: what : why : what to do`.
+Failure from_line(Status status, std::string_view line) {
+  constexpr std::string_view kPrefix = "residctl: ";
+  constexpr std::string_view kBetween = " : ";
+  if (line.starts_with(kPrefix)) line.remove_prefix(kPrefix.size());
+  const std::size_t first = line.find(kBetween);
+  const std::size_t last = line.rfind(kBetween);
+  if (first == std::string_view::npos || first == last) {
+    return {status, "the program", std::string(line), {}};
+  }
+  const std::size_t why = first + kBetween.size();
+  return {status, std::string(line.substr(0, first)), std::string(line.substr(why, last - why)),
+          std::string(line.substr(last + kBetween.size()))};
+}
+
+}  // namespace
 
 Verdict judge(const RunPage& page, const Ending& ending) {
   Verdict verdict;
   verdict.exit_code = ending.shell_code();
   const auto status = static_cast<Status>(page.last_status.load());
   if (status != Status::ok) {
-    // The line was made by Failure::line() or in its form: what : why : what to do.
-    verdict.failure = Failure{status, std::string(name(status)), page.last_error, {}};
+    verdict.failure = from_line(status, page.last_error);
     if (status == Status::budget_too_small || status == Status::infeasible) {
       verdict.exit_code = exit_code(status);
     } else if (ending.shell_code() == 0) {
