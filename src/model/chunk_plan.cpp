@@ -156,7 +156,9 @@ Result<void> check_count(std::uint64_t count, std::uint64_t chunk_max) {
 // The readers guarantee all of this; a table built by hand may not.
 Result<void> check_table(const ModelFile& file) {
   std::uint64_t end = 0;
+  std::uint64_t slices = 0;
   for (const Tensor& tensor : file.tensors) {
+    slices += tensor.experts;
     const bool inside = tensor.offset <= file.bytes && tensor.bytes <= file.bytes - tensor.offset;
     const bool after = tensor.bytes == 0 || tensor.offset >= std::max(end, file.data_offset);
     if (!inside || !after || (tensor.experts > 0 && tensor.bytes % tensor.experts != 0)) {

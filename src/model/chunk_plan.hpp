@@ -51,7 +51,8 @@ class ChunkPlan {
   static constexpr std::uint64_t kMaxChunks = 1ULL << 26;
 
   // `chunk_max`: a multiple of the page size, at least one page, at most 1 GiB. Statuses: usage (a
-  // bad or too small `chunk_max`), internal (a table of tensors that no reader made).
+  // bad or too small `chunk_max`), unsupported (too many expert slices), internal (a table of
+  // tensors that no reader made).
   static Result<ChunkPlan> make(const ModelFile& file, std::uint64_t chunk_max = kDefaultChunkMax);
   // Chunks of `chunk_max` bytes (the last may be smaller), for files whose structure is unknown
   // (`--match`).
