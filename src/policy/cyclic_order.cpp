@@ -126,7 +126,8 @@ void CyclicOrder::erase(ChunkId chunk) {
 ChunkId CyclicOrder::furthest(SignalMode mode, ChunkId keep_a, ChunkId keep_b) {
   if (length() == 0) return kNoChunk;
   const std::uint32_t from = origin(mode);
-  // Backwards from the entry before the origin: first down to 0, then from the end to the origin.
+  // Backwards from the entry before the origin: first down to 0, then from the end. Whoever gets
+  // back to the origin has settled every mark below it, and meets there only what is left out.
   bool wrapped = false;
   std::uint32_t at = from;
   for (;;) {
@@ -135,7 +136,7 @@ ChunkId CyclicOrder::furthest(SignalMode mode, ChunkId keep_a, ChunkId keep_b) {
       wrapped = true;
       at = marks_.previous(length());
     }
-    if (at == IndexSet::kNone || (wrapped && at < from)) return kNoChunk;
+    if (at == IndexSet::kNone) return kNoChunk;
     const ChunkId chunk = sequence_[at];
     const std::uint32_t next_use = occurrence_from(chunk, from);
     if (next_use != at) {
