@@ -84,9 +84,10 @@ class ChunkState {
   // Guarded by the accounting lock.
   ChunkId next = kNoChunk;  // links of the queue the chunk is in
   ChunkId prev = kNoChunk;
-  std::uint32_t holds = 0;     // of the pins, those that belong to Pin handles
-  std::uint32_t run = 0;       // chunks in the fetch job that this one heads
-  std::uint64_t since_ns = 0;  // when FETCHING began; later, until when prefetch is declined
+  std::uint32_t holds = 0;       // of the pins, those that belong to Pin handles
+  std::uint32_t run = 0;         // chunks in the fetch job that this one heads
+  std::uint64_t evicted_at = 0;  // the pager's eviction count when it was last given up
+  std::uint64_t since_ns = 0;    // when FETCHING began; later, until when prefetch is declined
 
  private:
   static constexpr std::uint64_t kPhaseMask = 0x7;

@@ -1,5 +1,7 @@
 // Making room, and checking that our count of it is the kernel's.
 
+#include <chrono>
+
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "pager/impl.hpp"
@@ -23,13 +25,34 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Ch
       continue;
     }
     if (purpose == Purpose::prefetch) return Status::infeasible;
-    if (break_retention(lock)) continue;
+    if (break_retention(lock) || break_current(lock)) continue;
     // What others fetch becomes evictable, what others evict becomes free; a transient pin goes by
     // itself. Only when nobody is at work and nothing can be given up is there truly no room.
     const bool pins_will_go = budget.resident() > budget.pinned;
     if (idle(lock) && !pins_will_go) return Status::infeasible;
-    transition.wait(lock);
+    if (!await_transition(lock)) return Status::infeasible;
   }
+}
+
+bool Pager::Impl::await_transition(Lock& lock) {
+  // The system clock: gcc 12's thread sanitizer knows only that form of timed wait.
+  const auto patience = std::chrono::system_clock::now() + std::chrono::milliseconds(50);
+  if (transition.wait_until(lock, patience) != std::cv_status::timeout || !idle(lock)) return true;
+  // Nothing moves, and the policy names nobody. It must not be able to hang a program.
+  const ChunkId left_out = any_evictable(lock);
+  if (left_out == kNoChunk) return true;
+  bump(stats.policy_lapses);
+  return evict_one(lock, left_out);
+}
+
+ChunkId Pager::Impl::any_evictable(const Lock&) const {
+  for (const auto& region : regions) {
+    for (ChunkIndex i = 0; i < region->plan().size(); ++i) {
+      const ChunkState& c = region->chunk(i);
+      if (c.phase() == ChunkPhase::resident && c.pins() == 0) return region->first_chunk + i;
+    }
+  }
+  return kNoChunk;
 }
 
 bool Pager::Impl::evict_one(Lock& lock, ChunkId victim) {
@@ -58,6 +81,7 @@ bool Pager::Impl::evict_one(Lock& lock, ChunkId victim) {
   chunk.finish_evict(lock);
   budget.finish_evict(lock, c.bytes);
   bump(stats.evictions);
+  chunk.evicted_at = stats.evictions.load(std::memory_order_relaxed);
   bump(stats.bytes_punched, c.bytes);
   if (chunk.wanted()) {
     // Someone faulted during the punch. We own the chunk still, so the fetch is ours to start.

@@ -97,6 +97,7 @@ void Pager::Impl::dispatch_absent(Lock& lock, Region& region, ChunkIndex index,
                                   std::uint64_t offset, std::uint64_t now) {
   bump(stats.absent_handled);
   const ChunkId id = region.first_chunk + index;
+  note_wanted(lock, region.chunk(index));
   sense(id);
   const ChunkId head =
       begin_run(lock, region, region.plan().span(offset, uffd.exact_address()), index, now);
@@ -122,7 +123,8 @@ void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index
 
   FillEvents events;
   const std::uint64_t page = page_down(address);
-  uffd.map(page, kPage, events);
+  // Whatever hindered it: the thread tries again and is served by what it meets then.
+  if (uffd.map(page, kPage, events) != FillResult::done) uffd.wake(page, kPage);
   View view;
   if (views.find(page, view)) {
     // The rest of the chunk in this view, as far as it is unmapped: after a prefetch everything but

@@ -124,13 +124,12 @@ void Pager::Impl::run_job(Lock& lock, ChunkId head, Purpose purpose) {
     chunk.publish(lock);
     policy->candidate(region.first_chunk + index);
   }
+  if (purpose == Purpose::demand) make_current(lock, head, count_);
   bump(stats.fetches);
   bump(stats.bytes_fetched, std::min(bytes, region.store().bytes() - offset));
   if (purpose == Purpose::prefetch && region.chunk(first).prefetched()) retain(lock, head);
   after_fetch_reconcile(lock, stats.evictions.load(std::memory_order_relaxed) != evictions_before);
-  if (purpose == Purpose::demand && config.prefetch_depth != 0) {
-    top_up(lock, region.first_chunk + first + count_ - 1, read_ended);
-  }
+  if (purpose == Purpose::demand && config.prefetch_depth != 0) top_up(lock, read_ended);
   transition.notify_all();
   if (left_asleep != 0) {
     // Woken threads fault again and find the chunk RESIDENT; nothing is lost if it is gone by then.

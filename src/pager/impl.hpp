@@ -102,14 +102,31 @@ struct Pager::Impl {
   // evictable yet. ok, or infeasible.
   Status reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, ChunkId target,
                  Reservation& reservation);
+  // Waits until some chunk changes state, but not for ever: when nothing moves and the policy names
+  // nobody, any chunk that nothing keeps is evicted. False when evicting failed.
+  bool await_transition(Lock& lock);
+  // A resident chunk that nothing keeps, whatever the policy says; O(n).
+  ChunkId any_evictable(const Lock& lock) const;
   // Punches one candidate; the lock is released meanwhile. False on failure of the system call.
   bool evict_one(Lock& lock, ChunkId victim);
   Status reconcile_locked(const Lock& lock);
   void after_fetch_reconcile(Lock& lock, bool evicted);
 
+  // ---- current.cpp
+  // Keeps the run that the program has just been given, in place of the oldest such.
+  void make_current(Lock& lock, ChunkId first, std::uint32_t count);
+  void release_oldest_current(Lock& lock);
+  // Gives up the oldest of them for a demand fetch; false when there is none.
+  bool break_current(Lock& lock);
+  void release_current(Lock& lock, ChunkId chunk);
+  // A demand fault on an absent chunk: was it given up too soon?
+  void note_wanted(const Lock& lock, const ChunkState& chunk);
+
   // ---- prefetch.cpp
-  // Queues the successors of `chunk` up to the configured depth.
-  void top_up(Lock& lock, ChunkId chunk, std::uint64_t now);
+  // Queues a fetch of an absent chunk; false when it is not absent or was declined a moment ago.
+  bool queue_prefetch(Lock& lock, ChunkId chunk, std::uint64_t now);
+  // Queues what the order names next, up to the configured depth.
+  void top_up(Lock& lock, std::uint64_t now);
   void retain(Lock& lock, ChunkId chunk);
   // The workload reached a prefetched chunk.
   void consumed(Lock& lock, ChunkId chunk, std::uint64_t now);
@@ -158,10 +175,26 @@ struct Pager::Impl {
   std::uint64_t fetches_since_reconcile = 0;
   std::uint32_t largest_chunk = 0;
 
+  std::vector<ChunkId> next_up;  // scratch of top_up: `config.prefetch_depth` places
+
   // Retained prefetches, oldest first: a ring of `config.prefetch_depth` places.
   std::vector<ChunkId> retained;
   std::size_t retained_head = 0;
   std::size_t retained_count = 0;
+
+  // The newest demand fetches, oldest first: a ring.
+  struct Run {
+    ChunkId first = kNoChunk;
+    std::uint32_t count = 0;
+  };
+  static constexpr std::size_t kCurrentLeast = 2;
+  static constexpr std::size_t kCurrentMost = 64;
+  std::array<Run, kCurrentMost> current{};
+  std::size_t current_head = 0;
+  std::size_t current_count = 0;
+  std::size_t current_limit = kCurrentLeast;
+  std::uint64_t current_bytes = 0;
+  std::uint64_t calm_fetches = 0;
 
   ViewTable views;
 

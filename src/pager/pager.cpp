@@ -67,6 +67,7 @@ Result<std::unique_ptr<Pager>> Pager::create(const PagerConfig& config, PagerSta
   impl->stop_event.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!impl->stop_event) return fail_errno(Status::system, "eventfd", errno);
   impl->retained.assign(config.prefetch_depth, kNoChunk);
+  impl->next_up.assign(config.prefetch_depth, kNoChunk);
   impl->regions.reserve(64);
   impl->last_watchdog_ns = now_ns();
 
@@ -205,10 +206,12 @@ Result<void*> Pager::map_view(RegionId region, void* address, std::uint64_t byte
   bytes = page_up(bytes);
   constexpr int kFixedNoReplace = 0x100000;  // MAP_FIXED_NOREPLACE, kernel 4.17
   const int kept = flags & (MAP_FIXED | kFixedNoReplace);
+  bool replaced = false;
   if ((kept & MAP_FIXED) != 0) {
     // What lay there is gone as soon as the kernel has mapped over it.
     std::vector<View> cut;
     p.views.remove(as_address(address), as_address(address) + bytes, cut);
+    replaced = !cut.empty();
   }
   // Shared and writable at heart: userfaultfd refuses a mapping that may not be written
   // (VM_MAYWRITE); mprotect is the interposer's business.
@@ -226,6 +229,7 @@ Result<void*> Pager::map_view(RegionId region, void* address, std::uint64_t byte
     return fail_errno(Status::no_userfaultfd, "registering " + r->store().path(), error);
   }
   p.views.add({begin, begin + bytes, region, offset});
+  if (replaced) p.uffd.wake(begin, bytes);  // who slept on the old mapping meets the new one
   return mapped;
 }
 
@@ -235,7 +239,11 @@ Result<void> Pager::unmap_view(void* address, std::uint64_t bytes) {
   const std::uint64_t begin = as_address(address);
   const std::uint64_t end = begin + page_up(bytes);
   p.views.remove(begin, end, cut);
-  if (sys::munmap(address, bytes) == 0) return {};
+  if (sys::munmap(address, bytes) == 0) {
+    // A thread that sleeps on a fault there is not woken by the kernel; it shall get its SIGSEGV.
+    if (!cut.empty()) p.uffd.wake(begin, end - begin);
+    return {};
+  }
   const int error = errno;
   for (const View& v : cut)
     p.views.add(v);
@@ -343,6 +351,49 @@ void Pager::unpin(ChunkId first, std::uint32_t count) {
   p.transition.notify_all();
 }
 
+Pager::ChunkRange Pager::chunks_under(const void* address, std::uint64_t bytes) const {
+  const Impl& p = *impl_;
+  const std::uint64_t begin = as_address(address);
+  View view;
+  if (bytes == 0 || !p.views.find(begin, view) || bytes > view.end - begin) return {};
+  const Lock lock(p.mutex);
+  const Region& region = *p.regions[view.region];
+  const std::uint64_t offset = view.offset + (begin - view.begin);
+  const std::uint64_t end = std::min(offset + bytes, region.plan().mapped_bytes());
+  if (offset >= end) return {};
+  const ChunkIndex first = region.plan().find(offset);
+  return {region.first_chunk + first, region.plan().find(end - 1) - first + 1};
+}
+
+std::uint64_t Pager::resident_under(const void* address, std::uint64_t bytes) const {
+  const Impl& p = *impl_;
+  const std::uint64_t begin = as_address(address);
+  View view;
+  const ChunkRange range = chunks_under(address, bytes);
+  if (range.count == 0 || !p.views.find(begin, view)) return 0;
+  const Lock lock(p.mutex);
+  const std::uint64_t offset = view.offset + (begin - view.begin);
+  std::uint64_t sum = 0;
+  for (ChunkId id = range.first; id != range.first + range.count; ++id) {
+    const Impl::Place place = p.locate(id);
+    if (place.region->chunk(place.index).phase() != ChunkPhase::resident) continue;
+    const Chunk& c = place.region->plan()[place.index];
+    sum += std::min(c.offset + c.bytes, offset + bytes) - std::max(c.offset, offset);
+  }
+  return sum;
+}
+
+std::uint32_t Pager::will_need(const void* address, std::uint64_t bytes) {
+  Impl& p = *impl_;
+  const ChunkRange range = chunks_under(address, bytes);
+  std::uint32_t queued = 0;
+  Lock lock(p.mutex);
+  for (ChunkId id = range.first; id != range.first + range.count; ++id) {
+    queued += p.queue_prefetch(lock, id, now_ns());
+  }
+  return queued;
+}
+
 // ---- Policy, budget, accounting
 
 void Pager::notify_access(ChunkId chunk) {
@@ -371,13 +422,15 @@ Result<void> Pager::set_budget(std::uint64_t bytes) {
   p.budget.set_limit(lock, bytes);
   while (p.budget.held() > bytes) {
     const ChunkId victim = p.policy->select_victim();
+    bool progress = true;
     if (victim != kNoChunk) {
-      if (!p.evict_one(lock, victim)) {
-        p.budget.set_limit(lock, before);
-        return fail(Status::system, "budget", "memory could not be given back");
-      }
-    } else if (!p.break_retention(lock)) {
-      p.transition.wait(lock);  // fetches that are under way become evictable
+      progress = p.evict_one(lock, victim);
+    } else if (!p.break_retention(lock) && !p.break_current(lock)) {
+      progress = p.await_transition(lock);  // fetches that are under way become evictable
+    }
+    if (!progress) {
+      p.budget.set_limit(lock, before);
+      return fail(Status::system, "budget", "memory could not be given back");
     }
   }
   return {};
@@ -404,7 +457,9 @@ bool Pager::evict(ChunkId chunk) {
   Impl& p = *impl_;
   Lock lock(p.mutex);
   const ChunkState& c = p.state(chunk);
-  if (c.phase() != ChunkPhase::resident || c.pins() != 0) return false;
+  if (c.phase() != ChunkPhase::resident) return false;
+  p.release_current(lock, chunk);
+  if (c.pins() != 0) return false;
   return p.evict_one(lock, chunk);
 }
 

@@ -102,6 +102,18 @@ class Pager {
   // pinned bytes of the whole pager would leave less than two of the largest chunks.
   Result<Pin> pin(const void* address, std::uint64_t bytes);
 
+  // Asks for the chunks under a range ahead of need; a hint, dropped where there is no room.
+  // Returns how many fetches were queued.
+  std::uint32_t will_need(const void* address, std::uint64_t bytes);
+  // The chunks under a range of an app view; none when it is not inside one view.
+  struct ChunkRange {
+    ChunkId first = kNoChunk;
+    std::uint32_t count = 0;
+  };
+  ChunkRange chunks_under(const void* address, std::uint64_t bytes) const;
+  // How many bytes of the range lie in resident chunks.
+  std::uint64_t resident_under(const void* address, std::uint64_t bytes) const;
+
   // Tells the policy that the workload reads this chunk (engines with a signal of their own).
   void notify_access(ChunkId chunk);
   // Replaces the declared order.

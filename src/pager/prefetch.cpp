@@ -11,21 +11,21 @@
 
 namespace resid {
 
-void Pager::Impl::top_up(Lock& lock, ChunkId chunk, std::uint64_t now) {
-  ChunkId next = chunk;
-  for (std::uint32_t ahead = 0; ahead < config.prefetch_depth; ++ahead) {
-    next = policy->predict_next(next);
-    if (next == kNoChunk || next == chunk) return;
-    const Place place = locate(next);
-    ChunkState& state_ = place.region->chunk(place.index);
-    if (state_.phase() != ChunkPhase::absent) continue;
-    if (state_.since_ns > now) continue;  // declined a moment ago
-    const ChunkId head = begin_run(lock, *place.region, {place.index, 1}, place.index, now);
-    state_.set_prefetched(lock, true);
-    push(lock, prefetch, head);
-    bump(stats.prefetch_issued);
-    work.notify_one();
-  }
+bool Pager::Impl::queue_prefetch(Lock& lock, ChunkId chunk, std::uint64_t now) {
+  const Place place = locate(chunk);
+  ChunkState& c = place.region->chunk(place.index);
+  if (c.phase() != ChunkPhase::absent || c.since_ns > now) return false;  // or declined just now
+  push(lock, prefetch, begin_run(lock, *place.region, {place.index, 1}, place.index, now));
+  c.set_prefetched(lock, true);
+  bump(stats.prefetch_issued);
+  work.notify_one();
+  return true;
+}
+
+void Pager::Impl::top_up(Lock& lock, std::uint64_t now) {
+  const std::size_t n = policy->upcoming(next_up);
+  for (std::size_t i = 0; i < n; ++i)
+    queue_prefetch(lock, next_up[i], now);
 }
 
 void Pager::Impl::retain(Lock& lock, ChunkId chunk) {
@@ -58,7 +58,8 @@ void Pager::Impl::consumed(Lock& lock, ChunkId chunk, std::uint64_t now) {
     }
     release_retained(lock, chunk);
   }
-  top_up(lock, chunk, now);
+  make_current(lock, chunk, 1);
+  if (config.prefetch_depth != 0) top_up(lock, now);
 }
 
 bool Pager::Impl::break_retention(Lock& lock) {

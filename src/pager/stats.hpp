@@ -82,7 +82,9 @@ struct PagerStats {
   Counter resident_bytes{0};
   Counter resident_peak_bytes{0};  // ours: resident + reserved, the most at any moment
   Counter kernel_peak_bytes{0};    // the memfds' own figure at every reconcile
+  Counter wanted_back{0};          // demand faults on what was given up a few evictions before
   Counter infeasible{0};
+  Counter policy_lapses{0};  // room was made without the policy, which named nobody: a bug in it
   Counter fetching_timeouts{0};
   Counter read_retries{0};
   Counter read_failures{0};

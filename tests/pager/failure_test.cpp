@@ -206,6 +206,58 @@ TEST(Failures, ALostJobIsFoundByTheWatchdogAndItsWaiterServed) {
   rig.expect_clean(4 * kChunk, kChunk);
 }
 
+// Knows nothing and names nobody.
+class SilentPolicy final : public Policy {
+ public:
+  std::string_view name() const override { return "silent"; }
+  void grow(std::span<const std::uint32_t>) override {}
+  void declare_sequence(std::span<const ChunkId>) override {}
+  void set_signal_mode(SignalMode) override {}
+  void set_protect_current(bool) override {}
+  void on_fault(ChunkId) override {}
+  void on_access(ChunkId) override {}
+  void candidate(ChunkId) override {}
+  void withdraw(ChunkId) override {}
+  ChunkId select_victim() override { return kNoChunk; }
+  ChunkId predict_next(ChunkId) const override { return kNoChunk; }
+  std::size_t upcoming(std::span<ChunkId>) const override { return 0; }
+  std::int64_t next_use_distance(ChunkId) const override { return kNeverUsed; }
+};
+
+TEST(Failures, APolicyThatNamesNobodyCannotHangTheProgram) {
+  const StoreFile store(8 * kChunk);
+  Rig rig(store, eager(4 * kChunk), kChunk);
+  {
+    const Lock lock(rig.pager->impl()->mutex);
+    rig.pager->impl()->policy = std::make_unique<SilentPolicy>();
+  }
+  EXPECT_EQ(store.mismatches(rig.view, 0, store.bytes()), 0U);
+  EXPECT_GE(rig.stats.policy_lapses.load(), 4U);
+  EXPECT_EQ(rig.failures.count.load(), 0) << rig.failures.line;
+}
+
+int hold_reads(std::uint64_t, std::uint64_t, bool) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  return 0;
+}
+
+TEST(Failures, AThreadThatSleepsOnAFaultInAnUnmappedViewGetsItsSignal) {
+  const StoreFile store(8 * kChunk);
+  Rig rig(store, eager(4 * kChunk), kChunk);
+  g_read_fault_hook.store(&hold_reads);
+  std::atomic<int> outcome{-1};
+  std::thread reader([&] {
+    std::uint8_t value = 0;
+    outcome = readable(rig.view + 5 * kChunk, value) ? 1 : 0;
+  });
+  while (rig.stats.absent_handled.load() == 0)
+    std::this_thread::yield();
+  ASSERT_TRUE(rig.pager->unmap_view(const_cast<std::uint8_t*>(rig.view), store.bytes()));
+  reader.join();
+  g_read_fault_hook.store(nullptr);
+  EXPECT_EQ(outcome.load(), 0);
+}
+
 TEST(Failures, AChildThatTouchesTheViewDiesInsteadOfReadingZeros) {
   const StoreFile store(8 * kChunk);
   Rig rig(store, eager(4 * kChunk), kChunk);

@@ -162,6 +162,7 @@ struct Rig {
     EXPECT_LE(stats.kernel_peak_bytes.load(), budget + chunk_bytes);
     EXPECT_LE(stats.reconcile_max_divergence_bytes.load(), chunk_bytes);
     EXPECT_EQ(stats.infeasible.load(), 0U);
+    EXPECT_EQ(stats.policy_lapses.load(), 0U);
   }
 
   const StoreFile& store;

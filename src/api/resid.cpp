@@ -1,0 +1,335 @@
+// The C interface over the pager. No exception leaves it.
+
+#include "resid/resid.h"
+
+#include <fcntl.h>
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "host/cgroup.hpp"
+#include "host/memory.hpp"
+#include "model/chunk_plan.hpp"
+#include "model/model.hpp"
+#include "pager/pager.hpp"
+#include "storage/store.hpp"
+
+using resid::Failure;
+using resid::Status;
+
+struct resid_pager {
+  resid::PagerStats stats;
+  std::unique_ptr<resid::Pager> pager;
+  std::uint64_t chunk_max = 0;
+  std::mutex mutex;  // of `regions`
+  struct Known {
+    resid::StoreIdentity identity;
+    resid::RegionId region = 0;
+  };
+  std::vector<Known> regions;
+};
+
+struct resid_pin {
+  resid::Pin pin;
+};
+
+namespace {
+
+thread_local std::string t_last_error;
+
+int code(Status status) {
+  switch (status) {
+    case Status::ok:
+      return RESID_OK;
+    case Status::usage:
+      return RESID_USAGE;
+    case Status::no_such_file:
+      return RESID_NO_SUCH_FILE;
+    case Status::not_a_file:
+    case Status::empty_file:
+    case Status::unreadable:
+    case Status::not_a_model:
+    case Status::malformed:
+    case Status::unsupported:
+      return RESID_BAD_FILE;
+    case Status::budget_too_small:
+      return RESID_BUDGET_TOO_SMALL;
+    case Status::infeasible:
+      return RESID_INFEASIBLE;
+    case Status::no_userfaultfd:
+    case Status::kernel_too_old:
+      return RESID_NO_USERFAULTFD;
+    case Status::swap_unsafe:
+      return RESID_SWAP_UNSAFE;
+    case Status::store_changed:
+      return RESID_STORE_CHANGED;
+    case Status::read_failed:
+      return RESID_READ_FAILED;
+    case Status::out_of_memory:
+      return RESID_OUT_OF_MEMORY;
+    case Status::internal:
+    case Status::accounting_diverged:
+      return RESID_INTERNAL;
+    default:
+      return RESID_SYSTEM;
+  }
+}
+
+int failed(const Failure& failure) {
+  t_last_error = failure.line();
+  return code(failure.status);
+}
+
+int failed(Status status, const char* what, const char* why) {
+  return failed(Failure{status, what, why, {}});
+}
+
+// Runs `body`, which returns a status code, and turns whatever is thrown into one.
+template <class F>
+int guarded(F&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return RESID_OUT_OF_MEMORY;  // making a message might throw again
+  } catch (const std::exception& e) {
+    return failed(Status::internal, "libresid", e.what());
+  }
+}
+
+// A failure that the pager met on a thread of its own; the program's thread gets SIGBUS next.
+void print_failure(void*, Status, const char* line) {
+  std::fprintf(stderr, "%s\n", line);
+}
+
+template <class T>
+bool present(const T* p) {
+  return p != nullptr;
+}
+
+#define RESID_REQUIRE(...)                                                         \
+  do {                                                                             \
+    if (!(__VA_ARGS__)) return failed(Status::usage, __func__, "a null argument"); \
+  } while (false)
+
+resid::Result<resid::RegionId> region_of(resid_pager& self, int fd, const char* path) {
+  resid::StoreIdentity identity;
+  int error = 0;
+  if (!resid::store_identity(fd, identity, error)) {
+    return resid::fail_errno(Status::unreadable, path, error);
+  }
+  const std::lock_guard guard(self.mutex);
+  for (const auto& known : self.regions) {
+    if (known.identity == identity) return known.region;
+  }
+  resid::ModelFile file;
+  resid::Result<resid::ChunkPlan> plan = resid::fail(Status::internal, path, "no plan");
+  if (resid::looks_like_model(fd)) {
+    auto parsed = resid::read_model_file(fd, path);
+    if (!parsed) return tl::unexpected(parsed.error());
+    file = std::move(*parsed);
+    plan = resid::ChunkPlan::make(file, self.chunk_max);
+  } else {
+    file.path = path;
+    file.format = resid::Format::raw;
+    file.bytes = identity.bytes;
+    plan = resid::ChunkPlan::uniform(identity.bytes, self.chunk_max);
+  }
+  if (!plan) return tl::unexpected(plan.error());
+  auto region = self.pager->add_region(fd, path, std::move(file), std::move(*plan));
+  if (region) self.regions.push_back({identity, *region});
+  return region;
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* resid_version(void) {
+  return RESID_VERSION_TEXT;
+}
+const char* resid_last_error(void) {
+  return t_last_error.c_str();
+}
+
+void resid_options_init(struct resid_options* options) {
+  if (options == nullptr) return;
+  std::memset(options, 0, sizeof *options);
+  options->struct_size = sizeof *options;
+  options->chunk_max = resid::ChunkPlan::kDefaultChunkMax;
+  options->policy = "layer_order_declared";
+  options->fetch_workers = 4;
+  options->faults_are_access = 1;
+}
+
+int resid_create(const struct resid_options* options, resid_pager** pager) {
+  return guarded([&] {
+    RESID_REQUIRE(present(options) && present(pager) && present(options->policy));
+    *pager = nullptr;
+    if (options->struct_size < sizeof *options) {
+      return failed(Status::usage, "resid_options", "struct_size is not set");
+    }
+    auto memory = resid::host::memory_facts();
+    if (!memory) return failed(memory.error());
+    auto group = resid::host::memory_cgroup();
+    if (!group) return failed(group.error());
+    auto guarantee = resid::host::swap_guarantee(*memory, *group, options->budget_bytes);
+    if (!guarantee) return failed(guarantee.error());
+
+    resid::PagerConfig config;
+    config.budget_bytes = options->budget_bytes;
+    config.policy = options->policy;
+    config.fetch_workers = options->fetch_workers;
+    config.prefetch_depth = options->prefetch_depth;
+    config.protect_current = options->protect_current != 0;
+    config.faults_signal_access = options->faults_are_access != 0;
+    config.lock_pages = *guarantee == resid::host::SwapGuarantee::mlocked;
+    auto self = std::make_unique<resid_pager>();
+    self->chunk_max = options->chunk_max;
+    auto created = resid::Pager::create(config, self->stats, &print_failure, nullptr);
+    if (!created) return failed(created.error());
+    self->pager = std::move(*created);
+    *pager = self.release();
+    return static_cast<int>(RESID_OK);
+  });
+}
+
+void resid_destroy(resid_pager* pager) {
+  delete pager;
+}
+
+int resid_map(resid_pager* pager, const char* path, const void** address, uint64_t* bytes) {
+  return guarded([&] {
+    RESID_REQUIRE(present(pager) && present(path) && present(address) && present(bytes));
+    const resid::Fd fd(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!fd) {
+      const int error = errno;
+      return failed(error == ENOENT ? Status::no_such_file : Status::unreadable, path,
+                    std::strerror(error));
+    }
+    auto region = region_of(*pager, fd.get(), path);
+    if (!region) return failed(region.error());
+    const std::uint64_t size = pager->pager->info(*region).bytes;
+    auto view = pager->pager->map_view(*region, nullptr, size, 0, 0);
+    if (!view) return failed(view.error());
+    *address = *view;
+    *bytes = size;
+    return static_cast<int>(RESID_OK);
+  });
+}
+
+int resid_unmap(resid_pager* pager, const void* address, uint64_t bytes) {
+  return guarded([&] {
+    RESID_REQUIRE(present(pager) && present(address));
+    if (!pager->pager->in_view(address, bytes)) {
+      return failed(Status::usage, "resid_unmap", "the range is not mapped here");
+    }
+    auto done = pager->pager->unmap_view(const_cast<void*>(address), bytes);
+    return done ? static_cast<int>(RESID_OK) : failed(done.error());
+  });
+}
+
+int resid_pin_range(resid_pager* pager, const void* address, uint64_t bytes, resid_pin** pin) {
+  return guarded([&] {
+    RESID_REQUIRE(present(pager) && present(address) && present(pin));
+    *pin = nullptr;
+    auto handle = std::make_unique<resid_pin>();
+    auto pinned = pager->pager->pin(address, bytes);
+    if (!pinned) return failed(pinned.error());
+    handle->pin = std::move(*pinned);
+    *pin = handle.release();
+    return static_cast<int>(RESID_OK);
+  });
+}
+
+void resid_unpin(resid_pin* pin) {
+  delete pin;
+}
+
+int resid_will_need(resid_pager* pager, const void* address, uint64_t bytes) {
+  return guarded([&] {
+    RESID_REQUIRE(present(pager) && present(address));
+    pager->pager->will_need(address, bytes);
+    return static_cast<int>(RESID_OK);
+  });
+}
+
+int resid_access(resid_pager* pager, const void* address) {
+  return guarded([&] {
+    RESID_REQUIRE(present(pager) && present(address));
+    const auto range = pager->pager->chunks_under(address, 1);
+    if (range.count == 0) return failed(Status::usage, "resid_access", "the address is not mapped");
+    pager->pager->notify_access(range.first);
+    return static_cast<int>(RESID_OK);
+  });
+}
+
+int resid_declare_order(resid_pager* pager, const struct resid_range* ranges, size_t count) {
+  return guarded([&] {
+    RESID_REQUIRE(present(pager) && (count == 0 || present(ranges)));
+    std::vector<resid::ChunkId> sequence;
+    for (size_t i = 0; i < count; ++i) {
+      const auto range = pager->pager->chunks_under(ranges[i].address, ranges[i].bytes);
+      if (range.count == 0) {
+        return failed(Status::usage, "resid_declare_order", "a range is not mapped");
+      }
+      for (std::uint32_t c = 0; c < range.count; ++c) {
+        // Neighbouring ranges may share a chunk; it is read once.
+        if (sequence.empty() || sequence.back() != range.first + c) {
+          sequence.push_back(range.first + c);
+        }
+      }
+    }
+    pager->pager->declare_sequence(sequence);
+    return static_cast<int>(RESID_OK);
+  });
+}
+
+int resid_resident(resid_pager* pager, const void* address, uint64_t bytes, uint64_t* resident) {
+  return guarded([&] {
+    RESID_REQUIRE(present(pager) && present(address) && present(resident));
+    *resident = pager->pager->resident_under(address, bytes);
+    return static_cast<int>(RESID_OK);
+  });
+}
+
+int resid_set_budget(resid_pager* pager, uint64_t bytes) {
+  return guarded([&] {
+    RESID_REQUIRE(present(pager));
+    auto done = pager->pager->set_budget(bytes);
+    return done ? static_cast<int>(RESID_OK) : failed(done.error());
+  });
+}
+
+int resid_get_stats(resid_pager* pager, struct resid_stats* stats) {
+  return guarded([&] {
+    RESID_REQUIRE(present(pager) && present(stats));
+    if (stats->struct_size < sizeof *stats) {
+      return failed(Status::usage, "resid_stats", "struct_size is not set");
+    }
+    const resid::PagerStats& s = pager->stats;
+    stats->budget_bytes = pager->pager->budget();
+    stats->resident_bytes = pager->pager->resident_bytes();
+    stats->resident_peak_bytes = s.resident_peak_bytes.load();
+    stats->kernel_bytes_peak = s.kernel_peak_bytes.load();
+    stats->bytes_fetched = s.bytes_fetched.load();
+    stats->bytes_punched = s.bytes_punched.load();
+    stats->fetches = s.fetches.load();
+    stats->evictions = s.evictions.load();
+    stats->faults_missing = s.faults_missing.load();
+    stats->faults_minor = s.faults_minor.load();
+    stats->prefetch_issued = s.prefetch_issued.load();
+    stats->prefetch_useful = s.prefetch_useful.load();
+    stats->fault_p50_ns = s.fault_ns.quantile(0.5);
+    stats->fault_p99_ns = s.fault_ns.quantile(0.99);
+    return static_cast<int>(RESID_OK);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,289 @@
+"""Stock llama.cpp programs under `residctl run`, against themselves on plain mmap.
+
+Compared are token ids, or a server's answers: llama-completion prints from a logger thread that is not flushed at exit,
+and on a busy machine sometimes loses its last tokens.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+PROMPTS = ["The kernel", "In the beginning of the file", "A process that maps a file"]
+
+
+def skip(why):
+    print("skipped:", why)
+    sys.exit(77)
+
+
+def check(ok, what):
+    if not ok:
+        print("failed:", what)
+        sys.exit(1)
+
+
+class Bench:
+    def __init__(self, args):
+        self.bin = pathlib.Path(args.bin)
+        self.llama = pathlib.Path(args.llama) if args.llama else None
+        self.model = pathlib.Path(args.model)
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="resid-llama-"))
+        # The same kernels in both arms: repacked ones round differently.
+        self.env = dict(os.environ, LLAMA_ARG_REPACK="0", LLAMA_LOG_COLORS="off")
+
+    def program(self, name):
+        path = (self.bin if name == "generate" else self.llama or pathlib.Path("/nonexistent")) / name
+        if not path.exists():
+            skip(f"{name} is not built (tools/get-llama --programs)")
+        return str(path)
+
+    def plain(self, command, **kw):
+        return subprocess.run(command, env=self.env, capture_output=True, timeout=240, **kw)
+
+    def paged(self, options, command, report=None, **kw):
+        report = report or self.folder / "report.json"
+        pathlib.Path(report).unlink(missing_ok=True)
+        done = subprocess.run([str(self.bin / "residctl"), "run", "--report", str(report), *options, "--", *command],
+                              env=self.env, capture_output=True, timeout=240, **kw)
+        if not pathlib.Path(report).exists():
+            print(done.stderr.decode(errors="replace"))
+            check(False, f"no report (exit code {done.returncode})")
+        return done, json.loads(pathlib.Path(report).read_text())
+
+    def generate(self, prompt, n=48, model=None):
+        timings = self.folder / "timings.json"
+        timings.unlink(missing_ok=True)
+        return [self.program("generate"), "--model", str(model or self.model), "--prompt", prompt, "-n", str(n), "-t",
+                "1", "--timings", str(timings)]
+
+    def ids(self):
+        return json.loads((self.folder / "timings.json").read_text())["token_ids"]
+
+
+def check_report(report, budget_percent=None, least_reads=1.0):
+    """What must hold for every run, whatever it ran."""
+    size = report["model"]["bytes"]
+    check(report["budget_kept"] is True, f"budget kept: {report['resident_peak_bytes']} of {report['budget_bytes']}")
+    check(report["reconcile"]["checks"] > 0, "the accounts were compared with the kernel's")
+    check(report["infeasible"] == 0, "nothing was infeasible")
+    check(report["faults"]["missing"] > 0, "pages were faulted in")
+    if budget_percent is not None:
+        check(abs(report["budget_bytes"] - size * budget_percent / 100) <= 1, "the budget is what was asked for")
+        check(report["resident_peak_bytes"] <= report["budget_bytes"], "resident within the budget")
+    check(report["bytes_fetched"] >= least_reads * 0.5 * size, f"the model was read through us: {report['bytes_fetched']}")
+
+
+def case_generate(b):
+    for prompt in PROMPTS:
+        plain = b.plain(b.generate(prompt))
+        check(plain.returncode == 0, "plain: " + plain.stderr.decode(errors="replace"))
+        plain_ids = b.ids()
+        check(len(plain_ids) == 48, "48 tokens")
+        for ram in (50, 25, 100):
+            done, report = b.paged(["--ram", f"{ram}%", "--eager-reconcile"], b.generate(prompt))
+            check(done.returncode == 0, f"{ram} %: " + done.stderr.decode(errors="replace"))
+            check(b.ids() == plain_ids, f"{ram} %: the token ids are the same")
+            check(done.stdout == plain.stdout, f"{ram} %: the text is the same")
+            check_report(report, ram)
+    print("3 prompts at 50, 25 and 100 %: token ids and text equal")
+
+
+def case_policies(b):
+    plain = b.plain(b.generate(PROMPTS[0]))
+    for policy in ("lru", "layer_order_learned", "layer_order_declared"):
+        for prefetch in ("off", "on"):
+            done, report = b.paged(["--ram", "30%", "--policy", policy, "--prefetch", prefetch, "--eager-reconcile"],
+                                   b.generate(PROMPTS[0]))
+            check(done.returncode == 0 and done.stdout == plain.stdout, f"{policy}, prefetch {prefetch}: the same text")
+            check(report["policy"] == policy, "the report names the policy")
+            check((report["prefetch"]["issued"] > 0) == (prefetch == "on" and policy != "lru"),
+                  f"{policy}, prefetch {prefetch}: {report['prefetch']}")
+            check_report(report, 30)
+
+
+def case_switches(b):
+    plain = b.plain(b.generate(PROMPTS[1]))
+    for options in (["--sync-handler"], ["--fetch-workers", "1"], ["--chunk-max", "64KiB"], ["--chunk-max", "8MiB"],
+                    ["--protect-current", "on"], ["--no-cgroup"], ["--prefetch", "on", "--prefetch-depth", "8",
+                                                                  "--prefetch-admission", "always"],
+                    ["--prefetch", "on", "--prefetch-retention", "none"]):
+        if options == ["--protect-current", "on"]:
+            options = ["--protect-current"]
+        ram = "75%" if "8MiB" in options else "40%"
+        done, report = b.paged(["--ram", ram, *options], b.generate(PROMPTS[1]))
+        check(done.returncode == 0, f"{options}: " + done.stderr.decode(errors="replace"))
+        check(done.stdout == plain.stdout, f"{options}: the same text")
+        check_report(report)
+
+
+def case_completion(b):
+    command = [b.program("llama-completion"), "-m", str(b.model), "-p", PROMPTS[0], "-n", "40", "-t", "1", "--temp", "0",
+               "-no-cnv", "--no-display-prompt", "-c", "256"]
+    for ram in ("50%", "25%"):
+        for attempt in range(3):
+            plain = b.plain(command)
+            done, report = b.paged(["--ram", ram], command)
+            check(plain.returncode == 0 and done.returncode == 0, done.stderr.decode(errors="replace"))
+            a, p = done.stdout.decode(), plain.stdout.decode()
+            shorter, longer = sorted((a, p), key=len)
+            check(len(shorter) > 40 and longer.startswith(shorter), f"{ram}: {a!r} against {p!r}")
+            if a == p:
+                break  # else one of them lost its tail, which is the program's own fault
+        check(a == p, f"{ram}: the same text in one of three tries")
+        check_report(report)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def post(port, prompt, n, results, index):
+    body = json.dumps({"prompt": prompt, "n_predict": n, "temperature": 0, "return_tokens": True, "cache_prompt": False,
+                       "id_slot": index}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/completion", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=200) as answer:
+        results[index] = json.loads(answer.read())["tokens"]
+
+
+def serve(b, prefix, prompts, n):
+    port = free_port()
+    command = prefix + [b.program("llama-server"), "-m", str(b.model), "--host", "127.0.0.1", "--port", str(port), "-t",
+                        "1", "-np", "2", "-c", "512", "--no-warmup", "--no-webui"]
+    log = open(b.folder / "server.log", "wb")
+    server = subprocess.Popen(command, env=b.env, stdout=log, stderr=log)
+    try:
+        for _ in range(600):
+            check(server.poll() is None, "the server runs: " + (b.folder / "server.log").read_text(errors="replace")[-2000:])
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
+                    if answer.status == 200:
+                        break
+            except OSError:
+                time.sleep(0.2)
+        results = [None] * len(prompts)
+        threads = [threading.Thread(target=post, args=(port, p, n, results, i)) for i, p in enumerate(prompts)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        return results
+    finally:
+        server.send_signal(signal.SIGINT)
+        try:
+            server.wait(60)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            check(False, "the server ends at SIGINT")
+
+
+def case_server(b):
+    """Two requests at a time. Their batches differ from run to run, and with them the rounding of sums; a prompt of a
+    request is therefore compared with the same request served alone, and both texts must be complete."""
+    prompts = PROMPTS[:2]
+    plain = serve(b, [], prompts, 32)
+    report_file = b.folder / "server.json"
+    paged = serve(b, [str(b.bin / "residctl"), "run", "--ram", "40%", "--report", str(report_file), "--"], prompts, 32)
+    check(all(len(t) == 32 for t in plain + paged), "32 tokens each")
+    check(paged == plain, f"the same token ids: {paged} against {plain}")
+    check_report(json.loads(report_file.read_text()), 40)
+
+
+def case_bench(b):
+    command = [b.program("llama-bench"), "-m", str(b.model), "-p", "16", "-n", "8", "-r", "2", "-t", "1", "-o", "json"]
+    done, report = b.paged(["--ram", "50%"], command)
+    check(done.returncode == 0, done.stderr.decode(errors="replace"))
+    rows = json.loads(done.stdout)
+    check(len(rows) == 2 and all(r["avg_ts"] > 0 for r in rows), "two results")
+    check_report(report, 50)
+
+
+def case_split(b):
+    """A model in several files under one budget; also found by its second part."""
+    split = shutil.which("python3")
+    del split
+    parts = b.folder / "parts"
+    parts.mkdir()
+    tool = b.bin / "residctl"
+    made = subprocess.run([str(tool), "synth", "--arch", "qwen3", "--layers", "4", "--hidden", "256", "--ff", "512",
+                           "--quant", "q8_0", "--seed", "3", "--split", "3", str(parts / "m.gguf")], capture_output=True)
+    if made.returncode != 0:
+        skip("synth cannot split yet: " + made.stderr.decode(errors="replace").strip())
+    first = sorted(parts.glob("*.gguf"))[0]
+    plain = b.plain(b.generate(PROMPTS[0], 24, first))
+    check(plain.returncode == 0, plain.stderr.decode(errors="replace"))
+    done, report = b.paged(["--ram", "50%"], b.generate(PROMPTS[0], 24, first))
+    check(done.returncode == 0 and done.stdout == plain.stdout, "the same text")
+    check(report["model"]["bytes"] == sum(p.stat().st_size for p in parts.glob("*.gguf")), "all parts count")
+    check_report(report, 50)
+
+
+def case_users(b):
+    """An ordinary user, with no set-up at all."""
+    if os.geteuid() != 0:
+        skip("needs root to become another user")
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        skip("no setpriv")
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="resid-nobody-"))
+    os.chmod(folder, 0o777)
+    env = dict(b.env, HOME=str(folder), XDG_RUNTIME_DIR="")
+    probe = subprocess.run([setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", b.program("generate"), "--help"],
+                           env=env, capture_output=True)
+    if probe.returncode != 0:
+        skip("the build folder cannot be read by another user")
+    timings = folder / "t.json"
+    command = [b.program("generate"), "--model", str(b.model), "--prompt", PROMPTS[0], "-n", "32", "-t", "1"]
+    plain = b.plain(command)
+    done = subprocess.run([setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", str(b.bin / "residctl"), "run",
+                           "--ram", "50%", "--report", str(folder / "r.json"), "--", *command],
+                          env=env, capture_output=True, timeout=200)
+    del timings
+    check(done.returncode == 0, done.stderr.decode(errors="replace"))
+    check(done.stdout == plain.stdout, "the same text")
+    report = json.loads((folder / "r.json").read_text())
+    check_report(report, 50)
+    print("route:", report["uffd_route"], "- swap:", report["swap_guarantee"])
+
+
+def case_signals(b):
+    """SIGTERM and SIGINT end the program and the report is written."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        report = b.folder / f"signal{number}.json"
+        run = subprocess.Popen([str(b.bin / "residctl"), "run", "--ram", "30%", "--report", str(report), "--",
+                                *b.generate(PROMPTS[0], 100000)], env=b.env, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE)
+        time.sleep(4)
+        check(run.poll() is None, "still running: " + ("" if run.poll() is None else run.stderr.read().decode()))
+        run.send_signal(number)
+        code = run.wait(60)
+        check(code == 128 + number, f"exit code {code}")
+        check_report(json.loads(report.read_text()), 30)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--llama", default="")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("case")
+    args = parser.parse_args()
+    bench = Bench(args)
+    try:
+        globals()["case_" + args.case](bench)
+    finally:
+        shutil.rmtree(bench.folder, ignore_errors=True)
+
+
+main()
