@@ -134,13 +134,18 @@ class GgufParser {
     return true;
   }
 
+  // The length in front of a string, checked against what is left.
+  bool length(std::uint64_t& bytes, std::string_view field) {
+    const std::uint64_t at = in_.position();
+    if (!in_.u64(bytes, field)) return false;
+    if (bytes <= in_.remaining()) return true;
+    return malformed(at, field, fmt::format("{} bytes long, with {}", bytes, in_.left()));
+  }
+
   bool string(std::string& out, std::uint64_t longest, std::string_view field) {
     const std::uint64_t at = in_.position();
     std::uint64_t bytes = 0;
-    if (!in_.u64(bytes, field)) return false;
-    if (bytes > in_.remaining()) {
-      return malformed(at, field, fmt::format("{} bytes long, with {}", bytes, in_.left()));
-    }
+    if (!length(bytes, field)) return false;
     if (bytes > longest) {
       return malformed(at, field, fmt::format("{} bytes long; {} are allowed", bytes, longest));
     }
@@ -148,13 +153,8 @@ class GgufParser {
   }
 
   bool skip_string(std::string_view field) {
-    const std::uint64_t at = in_.position();
     std::uint64_t bytes = 0;
-    if (!in_.u64(bytes, field)) return false;
-    if (bytes > in_.remaining()) {
-      return malformed(at, field, fmt::format("{} bytes long, with {}", bytes, in_.left()));
-    }
-    return in_.skip(bytes, field);
+    return length(bytes, field) && in_.skip(bytes, field);
   }
 
   bool name(std::string& out, std::uint64_t longest, std::string_view field) {

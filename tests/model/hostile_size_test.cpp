@@ -14,16 +14,17 @@ namespace {
 std::size_t largest_request = 0;
 }
 
-// Sees every allocation of the program, the readers' among them.
-void* operator new(std::size_t bytes) {
+// Sees every allocation of the program, the readers' among them. Not inlined: gcc would see free()
+// given what operator new returned and take it for a mistake (-Wmismatched-new-delete).
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   largest_request = std::max(largest_request, bytes);
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
