@@ -18,6 +18,8 @@ import threading
 import time
 import urllib.request
 
+import split_gguf
+
 PROMPTS = ["The kernel", "In the beginning of the file", "A process that maps a file"]
 
 
@@ -78,7 +80,7 @@ def check_report(report, budget_percent=None, least_reads=1.0):
     check(report["infeasible"] == 0, "nothing was infeasible")
     check(report["faults"]["missing"] > 0, "pages were faulted in")
     if budget_percent is not None:
-        check(abs(report["budget_bytes"] - size * budget_percent / 100) <= 1, "the budget is what was asked for")
+        check(0 <= size * budget_percent / 100 - report["budget_bytes"] < 4097, "the budget is what was asked for")
         check(report["resident_peak_bytes"] <= report["budget_bytes"], "resident within the budget")
     check(report["bytes_fetched"] >= least_reads * 0.5 * size, f"the model was read through us: {report['bytes_fetched']}")
 
@@ -189,8 +191,7 @@ def serve(b, prefix, prompts, n):
 
 
 def case_server(b):
-    """Two requests at a time. Their batches differ from run to run, and with them the rounding of sums; a prompt of a
-    request is therefore compared with the same request served alone, and both texts must be complete."""
+    """Two requests at a time, each with its own slot."""
     prompts = PROMPTS[:2]
     plain = serve(b, [], prompts, 32)
     report_file = b.folder / "server.json"
@@ -210,49 +211,52 @@ def case_bench(b):
 
 
 def case_split(b):
-    """A model in several files under one budget; also found by its second part."""
-    split = shutil.which("python3")
-    del split
+    """A model in several files under one budget."""
     parts = b.folder / "parts"
     parts.mkdir()
-    tool = b.bin / "residctl"
-    made = subprocess.run([str(tool), "synth", "--arch", "qwen3", "--layers", "4", "--hidden", "256", "--ff", "512",
-                           "--quant", "q8_0", "--seed", "3", "--split", "3", str(parts / "m.gguf")], capture_output=True)
-    if made.returncode != 0:
-        skip("synth cannot split yet: " + made.stderr.decode(errors="replace").strip())
-    first = sorted(parts.glob("*.gguf"))[0]
+    split_gguf.split(b.model, parts, 3)
+    first = parts / "model-00001-of-00003.gguf"
     plain = b.plain(b.generate(PROMPTS[0], 24, first))
     check(plain.returncode == 0, plain.stderr.decode(errors="replace"))
+    whole = b.plain(b.generate(PROMPTS[0], 24))
+    check(plain.stdout == whole.stdout, "the parts are the model")
     done, report = b.paged(["--ram", "50%"], b.generate(PROMPTS[0], 24, first))
-    check(done.returncode == 0 and done.stdout == plain.stdout, "the same text")
+    check(done.returncode == 0 and done.stdout == plain.stdout, "the same text: " + done.stderr.decode(errors="replace"))
+    check(report["model"]["files_mapped"] == 3, "three files are under control")
     check(report["model"]["bytes"] == sum(p.stat().st_size for p in parts.glob("*.gguf")), "all parts count")
     check_report(report, 50)
 
 
 def case_users(b):
-    """An ordinary user, with no set-up at all."""
-    if os.geteuid() != 0:
-        skip("needs root to become another user")
+    """An ordinary user, with no set-up at all: files that everybody may read, nothing else."""
     setpriv = shutil.which("setpriv")
-    if setpriv is None:
-        skip("no setpriv")
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="resid-nobody-"))
-    os.chmod(folder, 0o777)
-    env = dict(b.env, HOME=str(folder), XDG_RUNTIME_DIR="")
-    probe = subprocess.run([setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", b.program("generate"), "--help"],
-                           env=env, capture_output=True)
-    if probe.returncode != 0:
-        skip("the build folder cannot be read by another user")
-    timings = folder / "t.json"
-    command = [b.program("generate"), "--model", str(b.model), "--prompt", PROMPTS[0], "-n", "32", "-t", "1"]
-    plain = b.plain(command)
-    done = subprocess.run([setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", str(b.bin / "residctl"), "run",
-                           "--ram", "50%", "--report", str(folder / "r.json"), "--", *command],
-                          env=env, capture_output=True, timeout=200)
-    del timings
+    if os.geteuid() != 0 or setpriv is None:
+        skip("needs root and setpriv to become another user")
+    os.chmod(b.folder, 0o755)
+    for name in ("bin", "lib", "llama", "out"):
+        (b.folder / name).mkdir()
+    os.chmod(b.folder / "out", 0o777)
+    for name in ("residctl", "generate"):
+        shutil.copy(b.program("generate") if name == "generate" else b.bin / name, b.folder / "bin")
+    for library in (b.bin.parent / "lib").glob("libresid-preload.so"):
+        shutil.copy(library, b.folder / "lib")
+    for library in b.llama.glob("*.so*"):
+        shutil.copy(library, b.folder / "llama")
+    model = b.folder / "model.gguf"
+    shutil.copy(b.model, model)
+    os.chmod(model, 0o644)
+    env = dict(b.env, HOME=str(b.folder / "out"), LD_LIBRARY_PATH=str(b.folder / "llama"))
+    env.pop("XDG_RUNTIME_DIR", None)
+    nobody = [setpriv, "--reuid=65534", "--regid=65534", "--clear-groups"]
+    command = [str(b.folder / "bin/generate"), "--model", str(model), "--prompt", PROMPTS[0], "-n", "32", "-t", "1"]
+    plain = subprocess.run(nobody + command, env=env, capture_output=True, timeout=100)
+    check(plain.returncode == 0, plain.stderr.decode(errors="replace"))
+    file = b.folder / "out/report.json"
+    done = subprocess.run([*nobody, str(b.folder / "bin/residctl"), "run", "--ram", "50%", "--report", str(file), "--",
+                           *command], env=env, capture_output=True, timeout=200)
     check(done.returncode == 0, done.stderr.decode(errors="replace"))
     check(done.stdout == plain.stdout, "the same text")
-    report = json.loads((folder / "r.json").read_text())
+    report = json.loads(file.read_text())
     check_report(report, 50)
     print("route:", report["uffd_route"], "- swap:", report["swap_guarantee"])
 
