@@ -66,7 +66,7 @@ namespace resid::preload {
 
 template <class Put>
 ssize_t put_through(const iovec* parts, int count, std::size_t total, bool whole, Put&& put) {
-  Bounce bounce(whole ? std::max<std::size_t>(total, 1) : std::min(total, kBounceMax));
+  Bounce bounce(std::max<std::size_t>(whole ? total : std::min(total, kBounceMax), 1));
   if (!bounce) {
     errno = ENOMEM;
     return -1;

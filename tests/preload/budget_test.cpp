@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/units.hpp"
 #include "preload/budget.hpp"
 
 namespace resid::preload {

@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Program, Mappings,
                                          "partial_munmap", "spanning_munmap", "map_over", "mremap",
                                          "mprotect", "madvise", "mlock", "fork", "threads_exit",
                                          "write", "send"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& the_case) { return the_case.param; });
 
 }  // namespace
 }  // namespace resid::test

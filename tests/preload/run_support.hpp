@@ -107,6 +107,8 @@ class Process {
     argv.push_back(nullptr);
     pid_ = ::fork();
     if (pid_ == 0) {
+      // A shell's background job ignores these, and so would everything it starts.
+      for (const int number : {SIGINT, SIGQUIT, SIGHUP, SIGTERM}) ::signal(number, SIG_DFL);
       ::dup2(::open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDOUT_FILENO);
       ::dup2(::open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
       ::execvp(argv[0], argv.data());
@@ -128,7 +130,8 @@ class Process {
     std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", pid_));
     pid_t pid = 0;
     children >> pid;
-    return pid;
+    EXPECT_GT(pid, 0);
+    return pid > 0 ? pid : pid_;  // never 0: that would be a signal to ourselves
   }
   bool wait_for_output(const std::string& text) const {
     for (int i = 0; i < 6000; ++i) {

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "base/units.hpp"
 #include "preload/advice.hpp"
 #include "preload/bounce.hpp"
 #include "preload/lock_table.hpp"
