@@ -118,10 +118,10 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
                                    ChunkPlan plan) {
   Impl& p = *impl_;
   const std::uint64_t floor = 2 * std::uint64_t{plan.largest()};
-  if (p.budget.limit() < floor) {
+  if (const std::uint64_t limit = budget(); limit < floor) {
     return fail(Status::budget_too_small, path,
-                fmt::format("a budget of {} is less than two chunks of {}",
-                            format_bytes(p.budget.limit()), format_bytes(plan.largest())));
+                fmt::format("a budget of {} is less than two chunks of {}", format_bytes(limit),
+                            format_bytes(plan.largest())));
   }
   auto opened = Region::open(fd, path, std::move(file), std::move(plan), p.config.lock_pages);
   if (!opened) return tl::unexpected(opened.error());

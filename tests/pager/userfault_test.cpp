@@ -173,7 +173,7 @@ TEST_F(MapTest, APoisonedPageRaisesSigbus) {
   struct sigaction old {};
   act.sa_handler = [](int) { siglongjmp(g_back, 1); };
   ::sigaction(SIGBUS, &act, &old);
-  bool read_it = false;
+  volatile bool read_it = false;  // must survive the jump
   if (sigsetjmp(g_back, 1) == 0) {
     const volatile int x = views.app[0];
     (void)x;
