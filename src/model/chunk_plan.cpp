@@ -168,6 +168,12 @@ Result<void> check_table(const ModelFile& file) {
     }
     end = tensor.offset + tensor.bytes;
   }
+  // Slices of a few bytes share pages, so the count of chunks alone does not bound the work.
+  if (slices > ChunkPlan::kMaxChunks) {
+    return fail(
+        Status::unsupported, file.path,
+        fmt::format("{} expert slices; at most {} are planned for", slices, ChunkPlan::kMaxChunks));
+  }
   if (file.tensors.size() >= kNoTensor)
     return fail(Status::internal, file.path, "too many tensors");
   return {};

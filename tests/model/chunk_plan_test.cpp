@@ -233,6 +233,18 @@ TEST(ChunkPlan, RefusesMoreChunksThanItCanHold) {
   EXPECT_NE(plan.error().line().find("raise --chunk-max"), std::string::npos);
 }
 
+// A thousand tensors of 65,535 one-byte slices need 16 pages each: few chunks, much work.
+TEST(ChunkPlan, RefusesMoreSlicesThanItWillWalk) {
+  Layout layout(kPage, kPage + 1100 * 65535ULL);
+  for (std::uint64_t i = 0; i < 1100; ++i) {
+    layout.tensor(kPage + i * 65535, 65535, Role::expert_up, 0, 65535);
+  }
+  const auto plan = ChunkPlan::make(layout.file);
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().status, Status::unsupported);
+  EXPECT_NE(plan.error().why.find("72088500 expert slices"), std::string::npos) << plan.error().why;
+}
+
 TEST(ChunkPlan, RefusesATableThatNoReaderMade) {
   const auto refused = [](const Layout& layout) {
     return ChunkPlan::make(layout.file).error().status == Status::internal;
