@@ -87,7 +87,10 @@ Result<RunConfig> to_config(const Settings& s) {
   config.chunk_max = *chunk;
   config.fetch_workers = static_cast<std::uint32_t>(s.fetch_workers.count());
   config.fetching_timeout_ms = static_cast<std::uint32_t>(s.fetching_timeout_ms.count());
-  if (s.prefetch.value != "off") {
+  // auto: off, unless a depth is asked for. Until the position is known between faults, prefetch
+  // reads more than it hides (docs/performance.md).
+  if (s.prefetch.value == "on" ||
+      (s.prefetch.value == "auto" && s.prefetch_depth.value != "auto")) {
     config.prefetch_depth = s.prefetch_depth.value == "auto"
                                 ? kAutoDepth
                                 : static_cast<std::uint32_t>(s.prefetch_depth.count());
@@ -110,7 +113,7 @@ Settings add_settings(Verb& verb) {
           "policy", choice_value({"lru", "layer_order_learned", "layer_order_declared", "auto"}),
           "auto", "Which chunk is given up first; auto: by the layers, where the model has them"),
       .prefetch = verb.setting("prefetch", choice_value({"on", "off", "auto"}), "auto",
-                               "Fetch ahead of the program"),
+                               "Fetch ahead of the program; auto: when a depth is given"),
       .prefetch_depth = verb.setting("prefetch-depth", count_or_value(1, 4096, {"auto"}), "auto",
                                      "How many chunks ahead"),
       .prefetch_admission = verb.setting("prefetch-admission", choice_value({"guarded", "always"}),

@@ -43,6 +43,12 @@ void on_failure(void* context, Status status, const char* line) {
   RawLine out;
   out << std::string_view(line);
   out.emit();
+  // A thread that touches what could not be read gets its signal. These failures are no thread's:
+  // the run stops here, before anything is computed from memory that we can no longer answer for.
+  if (status == Status::accounting_diverged || status == Status::internal ||
+      status == Status::system) {
+    ::_exit(exit_code(status));
+  }
 }
 
 PagerConfig pager_config(const RunConfig& run, std::uint64_t budget) {
