@@ -113,8 +113,15 @@ ReadOutcome Store::read_all(int fd, bool direct, std::uint64_t offset, std::uint
     if (n == 0) return {Status::read_failed, 0, offset + done, false};
     done += static_cast<std::uint64_t>(n);
     // A short direct read may end off the alignment the device wants; what is left is read again
-    // from the last aligned byte.
-    if (direct && done < bytes) done -= done % offset_align_;
+    // from the last aligned byte, as long as that gets on: a file that was cut off meanwhile ends
+    // at the same byte every time.
+    if (direct && done < bytes) {
+      const std::uint64_t over = done % offset_align_;
+      if (over >= static_cast<std::uint64_t>(n)) {
+        return {Status::read_failed, 0, offset + done, false};
+      }
+      done -= over;
+    }
   }
   return {};
 }
@@ -148,8 +155,12 @@ ReadOutcome Store::read(std::uint64_t offset, std::uint64_t bytes, void* into) c
       if (check_identity() != Status::ok) outcome.status = Status::store_changed;
       return outcome;
     }
-    // Buffered pages would be kept by the kernel beside our own copy and charged to the same group.
-    if (!direct_) sys::fadvise(plain_.get(), offset + head, wanted - head, POSIX_FADV_DONTNEED);
+  }
+  // Buffered pages would be kept by the kernel beside our own copy and charged to the same group.
+  if (!direct_ || retried) sys::fadvise(plain_.get(), offset, wanted, POSIX_FADV_DONTNEED);
+  // Once more (I-16): a write during the read has set the times before it changed the first byte.
+  if (const Status status = check_identity(); status != Status::ok) {
+    return {status, 0, offset, retried};
   }
   return {Status::ok, 0, 0, retried};
 }

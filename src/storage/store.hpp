@@ -53,8 +53,9 @@ class Store {
   std::uint32_t direct_alignment() const { return offset_align_; }
 
   // Fills `into` with [offset, offset + bytes) of the file, where the range may reach past its end
-  // (those bytes are left alone). `offset` and `into` are page aligned. Checks the identity first.
-  // Thread safe; allocates nothing. A failing or short direct read is tried once more buffered.
+  // (those bytes are left alone). `offset` and `into` are page aligned. Checks the identity before
+  // and after. Thread safe; allocates nothing. A failing or short direct read is tried once more
+  // buffered.
   ReadOutcome read(std::uint64_t offset, std::uint64_t bytes, void* into) const;
 
   // ok, or store_changed.
