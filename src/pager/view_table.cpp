@@ -69,7 +69,7 @@ void ViewTable::remove(std::uint64_t begin, std::uint64_t end, std::vector<View>
 }
 
 bool ViewTable::find(std::uint64_t address, View& found) const {
-  const std::lock_guard guard(mutex_);
+  const std::shared_lock guard(mutex_);
   const auto it = at_or_after(address);
   if (it == views_.end() || address < it->begin) return false;
   found = *it;
@@ -81,43 +81,14 @@ bool ViewTable::overlaps(std::uint64_t begin, std::uint64_t end) const {
       begin >= high_.load(std::memory_order_relaxed)) {
     return false;
   }
-  const std::lock_guard guard(mutex_);
+  const std::shared_lock guard(mutex_);
   const auto it = at_or_after(begin);
   return it != views_.end() && it->begin < end;
 }
 
-bool ViewTable::first_in(std::uint64_t begin, std::uint64_t end, View& found) const {
-  const std::lock_guard guard(mutex_);
-  const auto it = at_or_after(begin);
-  if (it == views_.end() || it->begin >= end) return false;
-  found = *it;
-  if (found.begin < begin) {
-    found.offset += begin - found.begin;
-    found.begin = begin;
-  }
-  found.end = std::min(found.end, end);
-  return true;
-}
-
 std::vector<View> ViewTable::all() const {
-  const std::lock_guard guard(mutex_);
+  const std::shared_lock guard(mutex_);
   return views_;
-}
-
-std::size_t ViewTable::collect(std::uint32_t region, std::uint64_t offset, std::uint64_t bytes,
-                               std::uint64_t after, std::array<ViewSpan, 16>& batch) const {
-  const std::lock_guard guard(mutex_);
-  std::size_t n = 0;
-  for (auto it = at_or_after(after); it != views_.end() && n < batch.size(); ++it) {
-    if (it->region != region) continue;
-    const std::uint64_t lo = std::max(offset, it->offset);
-    const std::uint64_t hi = std::min(offset + bytes, it->offset + (it->end - it->begin));
-    if (lo >= hi) continue;
-    const std::uint64_t address = it->begin + (lo - it->offset);
-    if (address < after) continue;
-    batch[n++] = {address, hi - lo, lo};
-  }
-  return n;
 }
 
 }  // namespace resid

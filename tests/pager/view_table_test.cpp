@@ -1,7 +1,10 @@
 // The table of app views, against a slow map of single pages.
 
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <random>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -34,6 +37,32 @@ TEST(ViewTable, CuttingTheMiddleLeavesBothEndsWithTheirOffsets) {
   EXPECT_FALSE(table.find(0x14000, v));
   ASSERT_TRUE(table.find(0x18000, v));
   EXPECT_EQ(v.offset, 0x8000U);
+}
+
+TEST(ViewTable, RemovingAViewWaitsForWhoeverActsOnIt) {
+  ViewTable table;
+  table.add({0x10000, 0x20000, 1, 0});
+  std::atomic<bool> begun{false};
+  std::atomic<bool> removed{false};
+  std::thread remover;
+  const auto act = [&](std::uint64_t begin) {
+    begun = removed = false;
+    remover = std::thread([&, begin] {
+      std::vector<View> cut;
+      begun = true;
+      table.remove(begin, begin + 0x4000, cut);
+      removed = true;
+    });
+    while (!begun.load())
+      std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // time enough to do it wrong
+    EXPECT_FALSE(removed.load());
+  };
+  table.for_each(1, 0, 0x10000, [&](const ViewSpan&) { act(0x10000); });
+  remover.join();
+  EXPECT_TRUE(removed.load());
+  table.with(0x15000, [&](const View&) { act(0x14000); });
+  remover.join();
 }
 
 TEST(ViewTable, AgreesWithAPageMapUnderRandomUse) {
