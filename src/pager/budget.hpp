@@ -56,7 +56,7 @@ class Budget {
   std::uint64_t reserved() const { return reserved_; }
   std::uint64_t evicting() const { return evicting_; }
   std::uint64_t held() const { return resident_ + reserved_ + evicting_; }
-  std::uint64_t pinned = 0;  // bytes held by Pin handles; guarded by the accounting lock
+  std::uint64_t pinned = 0;  // bytes claimed by Pin handles; guarded by the accounting lock
 
   // An empty reservation when there is no room now.
   Reservation try_reserve(const Lock& lock, std::uint64_t bytes) {

@@ -84,10 +84,11 @@ class ChunkState {
   // Guarded by the accounting lock.
   ChunkId next = kNoChunk;  // links of the queue the chunk is in
   ChunkId prev = kNoChunk;
-  std::uint32_t holds = 0;       // of the pins, those that belong to Pin handles
-  std::uint32_t run = 0;         // chunks in the fetch job that this one heads
-  std::uint64_t evicted_at = 0;  // the pager's eviction count when it was last given up
-  std::uint64_t since_ns = 0;    // when FETCHING began; later, until when prefetch is declined
+  std::uint32_t holds = 0;  // Pin handles that have claimed it; they pin it once it is resident
+  std::uint32_t run = 0;    // chunks in the fetch job that this one heads
+  std::uint64_t evicted_at = 0;         // the pager's eviction count when it was last given up
+  std::uint64_t since_ns = 0;           // when FETCHING began, or the watchdog last looked
+  std::uint64_t declined_until_ns = 0;  // no prefetch of it before then
 
  private:
   static constexpr std::uint64_t kPhaseMask = 0x7;

@@ -1,5 +1,6 @@
 // Making room, and checking that our count of it is the kernel's.
 
+#include <cerrno>
 #include <chrono>
 
 #include "base/clock.hpp"
@@ -21,7 +22,7 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Ch
           policy->next_use_distance(victim) <= policy->next_use_distance(target)) {
         return Status::infeasible;
       }
-      if (!evict_one(lock, victim)) return Status::infeasible;
+      if (!evict_one(lock, victim)) return Status::system;
       continue;
     }
     if (purpose == Purpose::prefetch) return Status::infeasible;
@@ -30,7 +31,7 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Ch
     // itself. Only when nobody is at work and nothing can be given up is there truly no room.
     const bool pins_will_go = budget.resident() > budget.pinned;
     if (idle(lock) && !pins_will_go) return Status::infeasible;
-    if (!await_transition(lock)) return Status::infeasible;
+    if (!await_transition(lock)) return Status::system;
   }
 }
 
@@ -73,6 +74,9 @@ bool Pager::Impl::evict_one(Lock& lock, ChunkId victim) {
   if (test_fault.load(std::memory_order_relaxed) == TestFault::leave_page_behind) {
     test_fault.store(TestFault::none);
     error = c.bytes > kPage ? region.punch(c.offset, c.bytes - kPage) : 0;
+  } else if (test_fault.load(std::memory_order_relaxed) == TestFault::refuse_punch) {
+    test_fault.store(TestFault::none);
+    error = EPERM;
   } else {
     error = region.punch(c.offset, c.bytes);
   }

@@ -72,6 +72,7 @@ void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
         sense(region.first_chunk + index);
         chunk.set_prefetched(lock, false);
         if (chunk.queued()) {
+          chunk.since_ns = now;  // the demand's latency counts from here
           const ChunkId id = region.first_chunk + index;
           erase(lock, prefetch, id);
           push(lock, demand, id);
@@ -88,7 +89,9 @@ void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
       break;
     case ChunkPhase::poisoned:
       lock.unlock();
-      dispatch_poisoned(region, index);
+      // In a view that is newer than the failure, or before the one who met it has come to this
+      // one.
+      refuse(region, index);
       break;
   }
 }
@@ -99,8 +102,13 @@ void Pager::Impl::dispatch_absent(Lock& lock, Region& region, ChunkIndex index,
   const ChunkId id = region.first_chunk + index;
   note_wanted(lock, region.chunk(index));
   sense(id);
-  const ChunkId head =
-      begin_run(lock, region, region.plan().span(offset, uffd.exact_address()), index, now);
+  // An instruction may need two chunks at once (current.cpp). Where two of them with their seams do
+  // not fit beside each other, each would push the other out for ever: they come without.
+  const std::uint64_t run_most = largest_chunk + 2 * kPage;
+  const bool roomy = budget.pinned + 2 * run_most <= budget.limit();
+  const ChunkSpan span =
+      roomy ? region.plan().span(offset, uffd.exact_address()) : ChunkSpan{index, 1};
+  const ChunkId head = begin_run(lock, region, span, index, now);
   if (config.sync_handler) {
     run_job(lock, head, Purpose::demand);
     return;
@@ -123,33 +131,28 @@ void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index
 
   FillEvents events;
   const std::uint64_t page = page_down(address);
-  // Whatever hindered it: the thread tries again and is served by what it meets then.
-  if (uffd.map(page, kPage, events) != FillResult::done) uffd.wake(page, kPage);
-  View view;
-  if (views.find(page, view)) {
-    // The rest of the chunk in this view, as far as it is unmapped: after a prefetch everything but
-    // this page is there, in a new view nothing is.
+  // Whatever hinders it: the thread tries again and is served by what it meets then.
+  bool mapped = false;
+  views.with(page, [&](const View& view) {
     const Chunk& c = region.plan()[index];
     const std::uint64_t base = view.begin - view.offset;  // may wrap; only sums are used
+    // Something else may be shown here by now.
+    if (view.region != region.id || page - base - c.offset >= c.bytes) return;
+    mapped = uffd.map(page, kPage, events) == FillResult::done;
+    // The rest of the chunk in this view, as far as it is unmapped: after a prefetch everything but
+    // this page is there, in a new view nothing is.
     const std::uint64_t begin = std::max(base + c.offset, view.begin);
     const std::uint64_t end = std::min(base + c.offset + c.bytes, view.end);
     if (page + kPage < end) uffd.map_until_present(page + kPage, end - page - kPage, events);
     if (begin < page) uffd.map_until_present(begin, page - begin, events);
-  }
+  });
+  if (!mapped) uffd.wake(page, kPage);
   count(events);
   stats.fault_ns.record(now_ns() - now);
 
   lock.lock();
   drop_pin(lock, id);
   transition.notify_all();
-}
-
-void Pager::Impl::dispatch_poisoned(Region& region, ChunkIndex index) {
-  const Chunk& c = region.plan()[index];
-  views.for_each(region.id, c.offset, c.bytes, [&](const ViewSpan& span) {
-    uffd.poison(span.address, span.bytes);
-    uffd.wake(span.address, span.bytes);
-  });
 }
 
 void Pager::Impl::watchdog(std::uint64_t now) {

@@ -72,18 +72,22 @@ void Pager::Impl::run_job(Lock& lock, ChunkId head, Purpose purpose) {
     put_down();
     // A prefetch that is wanted by now must not be dropped: it is a demand.
     if (purpose == Purpose::prefetch) {
-      bump(stats.prefetch_declined);
-      const bool wanted = region.chunk(first).wanted();
-      abandon_run(lock, region, first, count_);
-      if (!wanted) region.chunk(first).since_ns = now_ns() + 100'000'000;
-      return;
-    }
-    if (stop.load(std::memory_order_relaxed)) {
+      ChunkState& chunk = region.chunk(first);
+      if (chunk.prefetched()) {
+        bump(stats.prefetch_declined);
+        chunk.declined_until_ns = now_ns() + 100'000'000;
+      }
       abandon_run(lock, region, first, count_);
       return;
     }
-    bump(stats.infeasible);
-    poison_run(lock, region, first, count_, {Status::infeasible, 0, offset, false}, Reservation{});
+    // Pins that came after the fault may have left no room for the seams; the chunk alone fits.
+    const bool alone_fits = reserved == Status::infeasible && count_ > 1;
+    if (alone_fits || stop.load(std::memory_order_relaxed)) {
+      abandon_run(lock, region, first, count_);
+      return;
+    }
+    if (reserved == Status::infeasible) bump(stats.infeasible);
+    poison_run(lock, region, first, count_, {reserved, 0, offset, false}, Reservation{});
     return;
   }
 
@@ -115,21 +119,25 @@ void Pager::Impl::run_job(Lock& lock, ChunkId head, Purpose purpose) {
   lock.lock();
   put_down();
   reservation.commit(lock);  // I-11: before the chunk can be chosen as a victim
+  bool demanded = purpose == Purpose::demand;
   for (std::uint32_t i = 0; i < count_; ++i) {
     const ChunkIndex index = first + i;
     ChunkState& chunk = region.chunk(index);
     // Someone faulted while we worked, perhaps in a view that map_chunk did not see yet.
-    if (chunk.wanted()) left_asleep |= 1ULL << i;
+    if (chunk.wanted()) {
+      left_asleep |= 1ULL << i;
+      demanded = true;
+    }
     chunk.set_wanted(lock, false);
     chunk.publish(lock);
     policy->candidate(region.first_chunk + index);
   }
-  if (purpose == Purpose::demand) make_current(lock, head, count_);
+  if (demanded) make_current(lock, head, count_);
   bump(stats.fetches);
   bump(stats.bytes_fetched, std::min(bytes, region.store().bytes() - offset));
   if (purpose == Purpose::prefetch && region.chunk(first).prefetched()) retain(lock, head);
   after_fetch_reconcile(lock, stats.evictions.load(std::memory_order_relaxed) != evictions_before);
-  if (purpose == Purpose::demand && config.prefetch_depth != 0) top_up(lock, read_ended);
+  if (demanded && config.prefetch_depth != 0) top_up(lock, read_ended);
   transition.notify_all();
   if (left_asleep != 0) {
     // Woken threads fault again and find the chunk RESIDENT; nothing is lost if it is gone by then.
@@ -215,6 +223,9 @@ void Pager::Impl::poison_run(Lock& lock, Region& region, ChunkIndex first, std::
       line << "no budget for " << bytes << " bytes at offset " << offset
            << ": everything resident is pinned";
       break;
+    case Status::system:
+      line << "no memory could be freed for " << bytes << " bytes at offset " << offset;
+      break;
     default:
       line << "reading at offset " << outcome.offset;
       if (tensor < region.file().tensors.size()) {
@@ -222,29 +233,36 @@ void Pager::Impl::poison_run(Lock& lock, Region& region, ChunkIndex first, std::
       }
       if (outcome.error == 0) {
         line << " gave fewer bytes than the file has";
-      } else {
-        line << " failed: " << std::string_view(::strerrordesc_np(outcome.error));
+      } else if (const char* text = ::strerrordesc_np(outcome.error)) {
+        line << " failed: " << std::string_view(text);
+      } else {  // the kernel's own numbers, above 511, have no text
+        line << " failed with errno " << static_cast<std::uint64_t>(outcome.error);
       }
   }
   line << " : " << remedy(outcome.status);
   report(outcome.status, line.view());
 
   // I-14: nobody may ever see the bytes that are missing, nor the part that was read.
-  for (std::uint32_t i = 0; i < count_; ++i) {
-    const Chunk& c = region.plan()[first + i];
-    views.for_each(region.id, c.offset, c.bytes, [&](const ViewSpan& span) {
-      if (!uffd.poison(span.address, span.bytes)) {
-        // Before 6.6: nothing is mapped there, so a touch is a SIGSEGV.
-        sys::mmap(reinterpret_cast<void*>(span.address), span.bytes, PROT_NONE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-      }
-      uffd.wake(span.address, span.bytes);
-    });
-  }
+  for (std::uint32_t i = 0; i < count_; ++i)
+    refuse(region, first + i);
   region.punch(offset, bytes);
   lock.lock();
   if (reservation) reservation.release(lock);
   transition.notify_all();
+}
+
+void Pager::Impl::refuse(const Region& region, ChunkIndex index) const {
+  const Chunk& c = region.plan()[index];
+  views.for_each(region.id, c.offset, c.bytes, [&](const ViewSpan& span) {
+    const bool can = test_fault.load(std::memory_order_relaxed) != TestFault::no_poison;
+    if (!can || !uffd.poison(span.address, span.bytes)) {
+      // Before 6.6: an inaccessible mapping in its place, so that a touch is a SIGSEGV. The table
+      // keeps the span, and the program cannot have unmapped it: the table is locked.
+      sys::mmap(reinterpret_cast<void*>(span.address), span.bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    }
+    uffd.wake(span.address, span.bytes);
+  });
 }
 
 }  // namespace resid

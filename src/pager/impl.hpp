@@ -14,8 +14,8 @@
 //   I-14 A failed read is a loud, named failure and never zeros.
 //
 // Locks: `mutex` (the accounting lock) guards chunk states, budget, policy, queues and the region
-// list. The view table has a lock of its own, taken after it. Neither is held during a read, a
-// punch or a fill request.
+// list. The view table has a lock of its own, taken after it. Neither is held during a read or a
+// punch. A fill request holds the view table's, shared, so that its addresses stay what they are.
 
 #include <array>
 #include <condition_variable>
@@ -48,7 +48,13 @@ struct JobQueue {
 enum class Purpose : std::uint8_t { demand, prefetch };
 
 // Points where tests make the pager lose a job or slow down; never set in production.
-enum class TestFault : std::uint8_t { none, drop_next_job, leave_page_behind };
+enum class TestFault : std::uint8_t {
+  none,
+  drop_next_job,
+  leave_page_behind,
+  refuse_punch,
+  no_poison,  // as before kernel 6.6; stays
+};
 
 struct Pager::Impl {
   Impl(PagerConfig c, PagerStats& s, FailureHook h, void* ctx, Userfault u,
@@ -74,7 +80,6 @@ struct Pager::Impl {
                        std::uint64_t now);
   void dispatch_resident(Lock& lock, Region& region, ChunkIndex index, std::uint64_t address,
                          std::uint64_t now);
-  void dispatch_poisoned(Region& region, ChunkIndex index);
   // Finds fetches that nobody carries, and tells about reads that take too long.
   void watchdog(std::uint64_t now);
 
@@ -91,6 +96,8 @@ struct Pager::Impl {
   // FETCHING -> POISONED for the whole run (I-14).
   void poison_run(Lock& lock, Region& region, ChunkIndex first, std::uint32_t count,
                   const ReadOutcome& outcome, Reservation reservation);
+  // Makes every touch of a poisoned chunk, in the views of now, a signal.
+  void refuse(const Region& region, ChunkIndex index) const;
   void wake_chunk(const Region& region, ChunkIndex index) const;
   // Maps a chunk whose bytes are all in the memfd into every view, but for its first `skip` bytes.
   // False when somebody may have been left asleep.
@@ -99,7 +106,7 @@ struct Pager::Impl {
 
   // ---- evict.cpp
   // Reserves `bytes`, evicting as the policy says. Waits for other transitions when nothing is
-  // evictable yet. ok, or infeasible.
+  // evictable yet. ok, infeasible, or system: memory could not be given back (reported).
   Status reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, ChunkId target,
                  Reservation& reservation);
   // Waits until some chunk changes state, but not for ever: when nothing moves and the policy names
@@ -151,9 +158,15 @@ struct Pager::Impl {
   void push(Lock& lock, JobQueue& queue, ChunkId head);
   ChunkId pop(Lock& lock, JobQueue& queue);
   void erase(Lock& lock, JobQueue& queue, ChunkId head);
+  // A Pin handle's claim on the bytes of a chunk, in whatever state it is.
+  void add_hold(const Lock& lock, ChunkId chunk);
+  void drop_hold(const Lock& lock, ChunkId chunk);
   // Pins so that the policy knows; RESIDENT chunks only.
   void add_pin(Lock& lock, ChunkId chunk);
   void drop_pin(Lock& lock, ChunkId chunk);
+  // Puts back views that were taken out of the table for a change that the kernel refused, and
+  // wakes who touched them meanwhile.
+  void restore(const std::vector<View>& cut);
   // The message for people, and the hook; the first failure wins.
   void report(Status status, std::string_view line);
   bool idle(const Lock&) const { return budget.reserved() == 0 && budget.evicting() == 0; }

@@ -117,12 +117,6 @@ Pager::~Pager() {
 Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile file,
                                    ChunkPlan plan) {
   Impl& p = *impl_;
-  const std::uint64_t floor = 2 * std::uint64_t{plan.largest()};
-  if (const std::uint64_t limit = budget(); limit < floor) {
-    return fail(Status::budget_too_small, path,
-                fmt::format("a budget of {} is less than two chunks of {}", format_bytes(limit),
-                            format_bytes(plan.largest())));
-  }
   auto opened = Region::open(fd, path, std::move(file), std::move(plan), p.config.lock_pages);
   if (!opened) return tl::unexpected(opened.error());
   std::unique_ptr<Region> region = std::move(*opened);
@@ -163,7 +157,18 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
 
     Lock lock(p.mutex);
     if (p.regions.size() != seen) continue;
+    const std::uint32_t new_largest = std::max(p.largest_chunk, largest);
+    const std::uint64_t limit = p.budget.limit();
+    const std::uint64_t pinned = p.budget.pinned;
+    if (pinned + 2 * std::uint64_t{new_largest} > limit) {
+      lock.unlock();  // text takes memory
+      return fail(
+          Status::budget_too_small, path,
+          fmt::format("a budget of {} with {} pinned is less than two chunks of {}",
+                      format_bytes(limit), format_bytes(pinned), format_bytes(new_largest)));
+    }
     if (p.regions.size() == p.regions.capacity()) {
+      lock.unlock();
       return fail(Status::system, path,
                   fmt::format("{} model files are under control already", seen),
                   "use fewer files, or fewer parts");
@@ -179,7 +184,7 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
     p.policy.swap(*policy);
     region->id = static_cast<std::uint32_t>(seen);
     region->first_chunk = first;
-    p.largest_chunk = std::max(p.largest_chunk, largest);
+    p.largest_chunk = new_largest;
     p.regions.push_back(std::move(region));
     lock.unlock();
     return static_cast<RegionId>(seen);
@@ -200,25 +205,26 @@ Result<void*> Pager::map_view(RegionId region, void* address, std::uint64_t byte
     const Lock lock(p.mutex);
     r = p.regions.at(region).get();
   }
-  if (bytes == 0 || offset % kPage != 0) {
+  constexpr int kFixedNoReplace = 0x100000;  // MAP_FIXED_NOREPLACE, kernel 4.17
+  const int kept = flags & (MAP_FIXED | kFixedNoReplace);
+  // Refused before the table is touched, which holds whole pages.
+  if (bytes == 0 || offset % kPage != 0 || (kept != 0 && as_address(address) % kPage != 0)) {
     return fail_errno(Status::system, "mmap of " + r->store().path(), EINVAL);
   }
   bytes = page_up(bytes);
-  constexpr int kFixedNoReplace = 0x100000;  // MAP_FIXED_NOREPLACE, kernel 4.17
-  const int kept = flags & (MAP_FIXED | kFixedNoReplace);
-  bool replaced = false;
+  std::vector<View> cut;
   if ((kept & MAP_FIXED) != 0) {
     // What lay there is gone as soon as the kernel has mapped over it.
-    std::vector<View> cut;
     p.views.remove(as_address(address), as_address(address) + bytes, cut);
-    replaced = !cut.empty();
   }
   // Shared and writable at heart: userfaultfd refuses a mapping that may not be written
   // (VM_MAYWRITE); mprotect is the interposer's business.
   void* mapped = sys::mmap(address, bytes, PROT_READ, MAP_SHARED | kept, r->memfd(), offset);
   if (mapped == MAP_FAILED) {
-    return fail_errno(errno == ENOMEM ? Status::out_of_memory : Status::system,
-                      "mmap of " + r->store().path(), errno);
+    const int error = errno;
+    p.restore(cut);
+    return fail_errno(error == ENOMEM ? Status::out_of_memory : Status::system,
+                      "mmap of " + r->store().path(), error);
   }
   sys::madvise(mapped, bytes, MADV_NOHUGEPAGE);  // I-9
   sys::madvise(mapped, bytes, MADV_DONTFORK);    // I-15
@@ -226,17 +232,19 @@ Result<void*> Pager::map_view(RegionId region, void* address, std::uint64_t byte
   const std::uint64_t begin = as_address(mapped);
   if (const int error = p.uffd.add_range(begin, bytes); error != 0) {
     sys::munmap(mapped, bytes);
+    if (!cut.empty()) p.uffd.wake(begin, bytes);
     return fail_errno(Status::no_userfaultfd, "registering " + r->store().path(), error);
   }
   p.views.add({begin, begin + bytes, region, offset});
-  if (replaced) p.uffd.wake(begin, bytes);  // who slept on the old mapping meets the new one
+  if (!cut.empty()) p.uffd.wake(begin, bytes);  // who slept on the old mapping meets the new one
   return mapped;
 }
 
 Result<void> Pager::unmap_view(void* address, std::uint64_t bytes) {
   Impl& p = *impl_;
-  std::vector<View> cut;
   const std::uint64_t begin = as_address(address);
+  if (begin % kPage != 0) return fail_errno(Status::system, "munmap", EINVAL);
+  std::vector<View> cut;
   const std::uint64_t end = begin + page_up(bytes);
   p.views.remove(begin, end, cut);
   if (sys::munmap(address, bytes) == 0) {
@@ -245,8 +253,7 @@ Result<void> Pager::unmap_view(void* address, std::uint64_t bytes) {
     return {};
   }
   const int error = errno;
-  for (const View& v : cut)
-    p.views.add(v);
+  p.restore(cut);
   return fail_errno(Status::system, "munmap", error);
 }
 
@@ -278,7 +285,7 @@ Result<Pin> Pager::pin(const void* address, std::uint64_t bytes) {
   Impl& p = *impl_;
   const std::uint64_t begin = as_address(address);
   View view;
-  if (bytes == 0 || !p.views.find(begin, view) || begin + bytes > view.end) {
+  if (bytes == 0 || !p.views.find(begin, view) || bytes > view.end - begin) {
     return fail(Status::usage, "pin", "the range is not inside one app view",
                 "pin what was mapped, one mapping at a time");
   }
@@ -297,26 +304,24 @@ Result<Pin> Pager::pin(const void* address, std::uint64_t bytes) {
     if (region.chunk(i).holds == 0) fresh += region.plan()[i].bytes;
   }
   const std::uint64_t keep_free = 2 * std::uint64_t{p.largest_chunk};
-  if (p.budget.pinned + fresh + keep_free > p.budget.limit()) {
-    return fail(
-        Status::infeasible, region.store().path(),
-        fmt::format("pinning {} more would leave less than {} of the budget of {}",
-                    format_bytes(fresh), format_bytes(keep_free), format_bytes(p.budget.limit())));
+  const std::uint64_t limit = p.budget.limit();
+  if (p.budget.pinned + fresh + keep_free > limit) {
+    lock.unlock();  // text takes memory
+    return fail(Status::infeasible, region.store().path(),
+                fmt::format("pinning {} more would leave less than {} of the budget of {}",
+                            format_bytes(fresh), format_bytes(keep_free), format_bytes(limit)));
   }
-  // Claimed for the whole range at once, so that two pins cannot both squeeze into the last room;
-  // settled below against what this pin was really the first to hold.
-  p.budget.pinned += fresh;
-  std::uint64_t held = 0;
+  // Claimed for the whole range at once, so that two pins cannot both squeeze into the last room.
+  for (ChunkIndex i = first; i <= last; ++i)
+    p.add_hold(lock, region.first_chunk + i);
   Pin handle;
   handle.pager_ = this;
   handle.first_ = region.first_chunk + first;
   bool poisoned = false;
   for (ChunkIndex i = first; i <= last && !poisoned;) {
-    ChunkState& c = region.chunk(i);
-    switch (c.phase()) {
+    switch (region.chunk(i).phase()) {
       case ChunkPhase::resident:
         p.add_pin(lock, region.first_chunk + i);
-        if (c.holds++ == 0) held += region.plan()[i].bytes;
         ++handle.count_;
         ++i;
         break;
@@ -329,10 +334,12 @@ Result<Pin> Pager::pin(const void* address, std::uint64_t bytes) {
         break;
       case ChunkPhase::poisoned:
         poisoned = true;
+        // The handle gives back what it has pinned; the rest was only claimed.
+        for (; i <= last; ++i)
+          p.drop_hold(lock, region.first_chunk + i);
         break;
     }
   }
-  p.budget.pinned = p.budget.pinned - fresh + held;
   lock.unlock();  // the handle gives back what it holds when it dies, and needs the lock then
   if (poisoned) {
     return fail(Status::read_failed, region.store().path(),
@@ -345,7 +352,7 @@ void Pager::unpin(ChunkId first, std::uint32_t count) {
   Impl& p = *impl_;
   Lock lock(p.mutex);
   for (ChunkId id = first; id < first + count; ++id) {
-    if (--p.state(id).holds == 0) p.budget.pinned -= p.bytes_of(id);
+    p.drop_hold(lock, id);
     p.drop_pin(lock, id);
   }
   p.transition.notify_all();
@@ -414,12 +421,14 @@ Result<void> Pager::set_budget(std::uint64_t bytes) {
   Lock lock(p.mutex);
   const std::uint64_t floor = p.budget.pinned + 2 * std::uint64_t{p.largest_chunk};
   if (bytes < floor) {
+    lock.unlock();  // text takes memory
     return fail(Status::budget_too_small, "budget",
                 fmt::format("{} is less than the {} that pins and two chunks need",
                             format_bytes(bytes), format_bytes(floor)));
   }
   const std::uint64_t before = p.budget.limit();
   p.budget.set_limit(lock, bytes);
+  p.transition.notify_all();  // more may fit now
   while (p.budget.held() > bytes) {
     const ChunkId victim = p.policy->select_victim();
     bool progress = true;
@@ -430,6 +439,7 @@ Result<void> Pager::set_budget(std::uint64_t bytes) {
     }
     if (!progress) {
       p.budget.set_limit(lock, before);
+      lock.unlock();
       return fail(Status::system, "budget", "memory could not be given back");
     }
   }
@@ -480,6 +490,13 @@ PagerStats& Pager::stats() {
 
 // ---- Shared by the files of this folder
 
+void Pager::Impl::restore(const std::vector<View>& cut) {
+  for (const View& v : cut) {
+    views.add(v);
+    uffd.wake(v.begin, v.end - v.begin);
+  }
+}
+
 Pager::Impl::Place Pager::Impl::locate(ChunkId chunk) const {
   const auto it = std::upper_bound(
       regions.begin(), regions.end(), chunk,
@@ -527,6 +544,14 @@ ChunkId Pager::Impl::pop(Lock& lock, JobQueue& queue) {
   const ChunkId head = queue.head;
   erase(lock, queue, head);
   return head;
+}
+
+void Pager::Impl::add_hold(const Lock&, ChunkId chunk) {
+  if (state(chunk).holds++ == 0) budget.pinned += bytes_of(chunk);
+}
+
+void Pager::Impl::drop_hold(const Lock&, ChunkId chunk) {
+  if (--state(chunk).holds == 0) budget.pinned -= bytes_of(chunk);
 }
 
 void Pager::Impl::add_pin(Lock& lock, ChunkId chunk) {

@@ -14,7 +14,7 @@ namespace resid {
 bool Pager::Impl::queue_prefetch(Lock& lock, ChunkId chunk, std::uint64_t now) {
   const Place place = locate(chunk);
   ChunkState& c = place.region->chunk(place.index);
-  if (c.phase() != ChunkPhase::absent || c.since_ns > now) return false;  // or declined just now
+  if (c.phase() != ChunkPhase::absent || c.declined_until_ns > now) return false;
   push(lock, prefetch, begin_run(lock, *place.region, {place.index, 1}, place.index, now));
   c.set_prefetched(lock, true);
   bump(stats.prefetch_issued);

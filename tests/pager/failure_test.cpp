@@ -1,6 +1,7 @@
 // I-14, I-16: a read that fails, a store that changes, a fetch that is lost. Loud, named, never
 // zeros, never a hang.
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -193,6 +194,95 @@ TEST(Failures, ADeletedStoreIsAnErrorAndNeverData) {
 TEST(Failures, AnOverwrittenStoreIsAnErrorAndNeverData) {
   StoreFile store(8 * kChunk);
   expect_store_change_kills("overwrite", store);
+}
+
+// What the store's hook does to the file once, at the moment of the next read.
+std::atomic<const StoreFile*> g_victim{nullptr};
+int truncate_once(std::uint64_t, std::uint64_t, bool) {
+  if (const StoreFile* store = g_victim.exchange(nullptr)) {
+    (void)!::ftruncate(store->fd(), static_cast<off_t>(6 * kChunk + 100));
+  }
+  return 0;
+}
+int overwrite_once(std::uint64_t, std::uint64_t, bool) {
+  if (const StoreFile* store = g_victim.exchange(nullptr)) {
+    const std::uint64_t zero = 0;
+    (void)!::pwrite(store->fd(), &zero, sizeof zero, 6 * kChunk);
+  }
+  return 0;
+}
+
+// A change that comes after the identity was checked and before the bytes were read.
+void expect_change_during_read_is_noticed(ReadFaultHook change) {
+  const StoreFile store(8 * kChunk);
+  Rig rig(store, eager(4 * kChunk), kChunk);
+  g_victim.store(&store);
+  g_read_fault_hook.store(change);
+  std::uint8_t value = 0;
+  EXPECT_FALSE(readable(rig.view + 6 * kChunk, value));
+  g_read_fault_hook.store(nullptr);
+  EXPECT_EQ(rig.failures.first.load(), Status::store_changed);
+  rig.settle();
+  EXPECT_EQ(rig.pager->resident_bytes(), rig.kernel_bytes());
+}
+
+TEST(Failures, AStoreTruncatedDuringAReadIsAnErrorAndNeverAHang) {
+  expect_change_during_read_is_noticed(&truncate_once);
+}
+TEST(Failures, AStoreOverwrittenDuringAReadIsAnErrorAndNeverData) {
+  expect_change_during_read_is_noticed(&overwrite_once);
+}
+
+TEST(Failures, AnErrorNumberWithoutATextIsNamedByItsNumber) {
+  const StoreFile store(8 * kChunk);
+  Rig rig(store, eager(4 * kChunk), kChunk);
+  arm(0, true, 524);  // ENOTSUPP: the kernel's own, which some file systems let through
+  std::uint8_t value = 0;
+  EXPECT_FALSE(readable(rig.view, value));
+  disarm();
+  EXPECT_NE(rig.failures.line.find("524"), std::string::npos) << rig.failures.line;
+}
+
+TEST(Failures, WithoutPoisonAFailedChunkIsLoudInViewsOldAndNew) {
+  const StoreFile store(8 * kChunk);
+  Rig rig(store, eager(4 * kChunk), kChunk);
+  rig.pager->impl()->test_fault.store(TestFault::no_poison);
+  arm(0, true, EIO);
+  std::uint8_t value = 0;
+  EXPECT_FALSE(readable(rig.view + 3 * kChunk, value));
+  disarm();
+  EXPECT_FALSE(readable(rig.view + 3 * kChunk + kPage, value));
+  const std::uint8_t* again = rig.map(rig.region, store.bytes());
+  EXPECT_FALSE(readable(again + 3 * kChunk, value));
+  // The neighbours are well, and the views are still the pager's to unmap.
+  EXPECT_EQ(store.mismatches(again, 4 * kChunk, 5 * kChunk), 0U);
+  EXPECT_TRUE(rig.pager->in_view(rig.view + 3 * kChunk, 1));
+  EXPECT_TRUE(rig.pager->unmap_view(const_cast<std::uint8_t*>(rig.view), store.bytes()));
+}
+
+TEST(Failures, MemoryThatCannotBeGivenBackIsNotCalledInfeasible) {
+  const StoreFile store(8 * kChunk);
+  Rig rig(store, eager(2 * kChunk), kChunk);
+  store.mismatches(rig.view, 0, 2 * kChunk);
+  rig.settle();
+  rig.pager->impl()->test_fault.store(TestFault::refuse_punch);
+  std::uint8_t value = 0;
+  EXPECT_FALSE(readable(rig.view + 5 * kChunk, value));
+  EXPECT_EQ(rig.failures.first.load(), Status::system);
+  EXPECT_EQ(rig.stats.infeasible.load(), 0U);
+}
+
+TEST(Failures, AMappingThatTheKernelRefusesLeavesTheViewAlone) {
+  const StoreFile store(8 * kChunk);
+  Rig rig(store, eager(4 * kChunk), kChunk);
+  auto* view = const_cast<std::uint8_t*>(rig.view);
+  // No page boundary, which MAP_FIXED and munmap demand; and a place that is taken.
+  EXPECT_FALSE(rig.pager->map_view(rig.region, view + 1, 4 * kChunk, MAP_FIXED, 0));
+  EXPECT_FALSE(rig.pager->unmap_view(view + 1, 4 * kChunk));
+  constexpr int kNoReplace = 0x100000;
+  EXPECT_FALSE(rig.pager->map_view(rig.region, view, 4 * kChunk, MAP_FIXED | kNoReplace, 0));
+  ASSERT_TRUE(rig.pager->in_view(view + kChunk, kChunk));
+  EXPECT_EQ(store.mismatches(view, 0, store.bytes()), 0U);
 }
 
 TEST(Failures, ALostJobIsFoundByTheWatchdogAndItsWaiterServed) {

@@ -1,6 +1,7 @@
 // T-1, T-2, T-5 (live), T-6: what the program reads is what the store holds.
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <random>
@@ -261,6 +262,44 @@ TEST(Integrity, UnmappingPartOfAViewLeavesTheRestAlone) {
   EXPECT_EQ(store.mismatches(rig.view, 0, 2 * kChunk + kPage), 0U);
   EXPECT_EQ(store.mismatches(rig.view, 3 * kChunk + kPage, store.bytes()), 0U);
   rig.expect_clean(4 * kChunk, kChunk);
+}
+
+TEST(Integrity, TwoChunksThatAnInstructionNeedsAtOnceFitBesideEachOtherAtTheSmallestBudget) {
+  // Tensors of 17 pages that begin inside a page: chunks of 16 pages with a seam on each side.
+  constexpr std::uint64_t kTensor = 17 * kPage;
+  const StoreFile store(8 * kTensor);
+  ModelFile file = raw_file(store);
+  for (std::uint64_t t = 0; t < 7; ++t) {
+    Tensor tensor;
+    tensor.name = std::to_string(t);
+    tensor.offset = 64 + t * kTensor;
+    tensor.bytes = kTensor;
+    file.tensors.push_back(tensor);
+  }
+  auto plan = ChunkPlan::make(file, 16 * kPage);
+  ASSERT_TRUE(plan) << plan.error().line();
+  ASSERT_EQ(plan->largest(), 16 * kPage);
+  const ChunkIndex a = plan->find(kTensor + 4 * kPage);
+  const ChunkIndex b = plan->find(4 * kTensor + 4 * kPage);
+  PagerStats stats;
+  Failures failures;
+  auto pager = Pager::create(eager(32 * kPage, "lru"), stats, &Failures::hook, &failures);
+  ASSERT_TRUE(pager) << pager.error().line();
+  auto region = (*pager)->add_region(store.fd(), store.path(), file, std::move(*plan));
+  ASSERT_TRUE(region) << region.error().line();
+  auto view = (*pager)->map_view(*region, nullptr, store.bytes(), 0, 0);
+  ASSERT_TRUE(view) << view.error().line();
+  // What such an instruction does until it has both.
+  bool both = false;
+  for (int attempt = 0; attempt < 16 && !both; ++attempt) {
+    store.mismatches(*view, kTensor + 4 * kPage, kTensor + 4 * kPage + 8);
+    store.mismatches(*view, 4 * kTensor + 4 * kPage, 4 * kTensor + 4 * kPage + 8);
+    both = (*pager)->resident(a) && (*pager)->resident(b);
+    if (!both) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    both = (*pager)->resident(a) && (*pager)->resident(b);
+  }
+  EXPECT_TRUE(both);
+  EXPECT_EQ(failures.count.load(), 0) << failures.line;
 }
 
 TEST(Integrity, ChunksOfAModelAreFetchedWithTheirSeams) {

@@ -1,5 +1,6 @@
 // Pins: what is pinned stays, whatever the pressure; and pins cannot starve the pager.
 
+#include <chrono>
 #include <random>
 #include <thread>
 
@@ -72,6 +73,51 @@ TEST(Pins, ARangeOutsideAnyViewIsRefused) {
   int x = 0;
   EXPECT_FALSE(rig.pager->pin(&x, sizeof x));
   EXPECT_FALSE(rig.pager->pin(rig.view + 3 * kChunk, 2 * kChunk));
+}
+
+TEST(Pins, ALengthThatWrapsRoundIsRefused) {
+  const StoreFile store(4 * kChunk);
+  Rig rig(store, eager(4 * kChunk), kChunk);
+  EXPECT_FALSE(rig.pager->pin(rig.view + kChunk, ~0ULL));
+}
+
+TEST(Pins, AStoreWithLargerChunksIsRefusedWhenPinsLeaveNoRoomForTwo) {
+  const StoreFile store(16 * kChunk);
+  const StoreFile other(16 * kChunk, 2);
+  Rig rig(store, eager(8 * kChunk), kChunk);
+  auto most = rig.pager->pin(rig.view, 6 * kChunk);
+  ASSERT_TRUE(most) << most.error().line();
+  auto plan = ChunkPlan::uniform(other.bytes(), 4 * kChunk);
+  ASSERT_TRUE(plan);
+  auto added = rig.pager->add_region(other.fd(), other.path(), raw_file(other), std::move(*plan));
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().status, Status::budget_too_small);
+}
+
+int slow_read(std::uint64_t, std::uint64_t, bool) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  return 0;
+}
+
+TEST(Pins, APinUnderWayKeepsItsClaimWhenAnotherOnTheSameChunkIsReleased) {
+  const StoreFile store(16 * kChunk);
+  Rig rig(store, eager(8 * kChunk), kChunk);
+  auto first = rig.pager->pin(rig.view + 5 * kChunk, kChunk);
+  ASSERT_TRUE(first);
+  g_read_fault_hook.store(&slow_read);
+  std::thread longer([&] {
+    auto all = rig.pager->pin(rig.view, 6 * kChunk);
+    EXPECT_TRUE(all);
+  });
+  while (rig.pager->impl()->budget.held() == kChunk)
+    std::this_thread::yield();
+  *first = Pin();
+  // 6 of 8 chunks are claimed by the pin under way; two must stay free.
+  EXPECT_FALSE(rig.pager->pin(rig.view + 8 * kChunk, kChunk));
+  longer.join();
+  g_read_fault_hook.store(nullptr);
+  EXPECT_EQ(rig.pager->impl()->budget.pinned, 0U);
+  rig.expect_clean(8 * kChunk, kChunk);
 }
 
 TEST(Pins, ManyThreadsPinAndReadUnderPressureAndTheAccountComesOutEven) {

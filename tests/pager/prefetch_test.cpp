@@ -1,5 +1,8 @@
 // Prefetch: reads ahead in the declared order, is noticed when used, and never costs correctness.
 
+#include <atomic>
+#include <thread>
+
 #include "pager_fixture.hpp"
 
 namespace resid::test {
@@ -60,6 +63,35 @@ TEST_P(Depths, EveryByteIsRightAtATightBudgetForEveryRetentionAndAdmission) {
       EXPECT_GT(s.prefetch_issued.load(), 0U);
     }
   }
+}
+
+std::atomic<bool> g_hold{false};
+int hold_chunk_1(std::uint64_t offset, std::uint64_t, bool) {
+  while (offset == kChunk && g_hold.load())
+    std::this_thread::yield();
+  return 0;
+}
+
+TEST(Prefetch, AChunkThatIsWantedBeforeItsReadEndsIsKeptLikeADemandAndMovesTheWindowOn) {
+  const StoreFile store(16 * kChunk);
+  Rig rig(store, with_prefetch(8 * kChunk, 1), kChunk);
+  g_hold = true;
+  g_read_fault_hook.store(&hold_chunk_1);
+  store.mismatches(rig.view, 0, 8);  // chunk 1 is being read ahead from here on
+  std::uint64_t wrong = 0;
+  std::thread reader([&] { wrong = store.mismatches(rig.view, kChunk, kChunk + 8); });
+  while (rig.stats.prefetch_late.load() == 0)
+    std::this_thread::yield();
+  g_hold = false;
+  reader.join();
+  rig.settle();
+  g_read_fault_hook.store(nullptr);
+  EXPECT_EQ(wrong, 0U);
+  {
+    const Lock lock(rig.pager->impl()->mutex);
+    EXPECT_EQ(rig.pager->impl()->state(1).pins(), 1U);
+  }
+  EXPECT_TRUE(rig.pager->resident(2));
 }
 
 TEST(Prefetch, TheAccessSignalOfTheWorkloadConsumesIt) {
