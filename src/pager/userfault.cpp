@@ -132,11 +132,6 @@ int Userfault::add_range(std::uint64_t address, std::uint64_t bytes) const {
   return (request.ioctls & (1ULL << kNrContinue)) != 0 ? 0 : EOPNOTSUPP;
 }
 
-int Userfault::remove_range(std::uint64_t address, std::uint64_t bytes) const {
-  uffdio_range range{address, bytes};
-  return ::ioctl(fd_.get(), UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
-}
-
 int Userfault::read(FaultMessage* messages, int capacity) const {
   std::array<uffd_msg, 64> raw;
   const int room =

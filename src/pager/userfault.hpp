@@ -56,8 +56,6 @@ class Userfault {
 
   // Registers [address, address + bytes) for missing and minor faults; 0 or errno.
   int add_range(std::uint64_t address, std::uint64_t bytes) const;
-  // UFFDIO_UNREGISTER: wakes everyone who sleeps there. 0 or errno.
-  int remove_range(std::uint64_t address, std::uint64_t bytes) const;
 
   // Reads up to `capacity` messages without blocking; 0 when the queue is empty (I-2: only EAGAIN
   // says so). Events other than page faults are not requested and are skipped. Negative errno on
