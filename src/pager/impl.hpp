@@ -167,7 +167,7 @@ struct Pager::Impl {
   // Puts back views that were taken out of the table for a change that the kernel refused, and
   // wakes who touched them meanwhile.
   void restore(const std::vector<View>& cut);
-  // The message for people, and the hook; the first failure wins.
+  // The message for people, and the hook, at the first failure of each status.
   void report(Status status, std::string_view line);
   bool idle(const Lock&) const { return budget.reserved() == 0 && budget.evicting() == 0; }
 
@@ -212,7 +212,7 @@ struct Pager::Impl {
   ViewTable views;
 
   std::atomic<bool> stop{false};
-  std::atomic<bool> failed{false};
+  std::atomic<std::uint64_t> reported{0};  // one bit a Status
   std::atomic<TestFault> test_fault{TestFault::none};
   Fd stop_event;
   std::thread fault_thread;

@@ -567,7 +567,10 @@ void Pager::Impl::drop_pin(Lock& lock, ChunkId chunk) {
 }
 
 void Pager::Impl::report(Status status, std::string_view line) {
-  if (failed.exchange(true)) return;  // the first failure is the one that explains the rest
+  // The first of its kind explains the rest; but a bad read, which a program may survive, must not
+  // hide that the accounting went wrong later.
+  const std::uint64_t bit = 1ULL << static_cast<unsigned>(status);
+  if ((reported.fetch_or(bit) & bit) != 0) return;
   if (hook == nullptr) {
     RawLine out;
     out << line;

@@ -272,6 +272,22 @@ TEST(Failures, MemoryThatCannotBeGivenBackIsNotCalledInfeasible) {
   EXPECT_EQ(rig.stats.infeasible.load(), 0U);
 }
 
+TEST(Failures, AReadThatFailedDoesNotHideThatMemoryCannotBeGivenBack) {
+  const StoreFile store(8 * kChunk);
+  Rig rig(store, eager(2 * kChunk), kChunk);
+  arm(0, true, EIO);
+  std::uint8_t value = 0;
+  EXPECT_FALSE(readable(rig.view, value));
+  EXPECT_FALSE(readable(rig.view + kChunk, value));
+  disarm();
+  EXPECT_EQ(rig.failures.count.load(), 1);  // the first read explains the second
+  store.mismatches(rig.view, 2 * kChunk, 4 * kChunk);
+  rig.settle();
+  rig.pager->impl()->test_fault.store(TestFault::refuse_punch);
+  EXPECT_FALSE(readable(rig.view + 5 * kChunk, value));
+  EXPECT_EQ(rig.failures.count.load(), 2);
+}
+
 TEST(Failures, AMappingThatTheKernelRefusesLeavesTheViewAlone) {
   const StoreFile store(8 * kChunk);
   Rig rig(store, eager(4 * kChunk), kChunk);
