@@ -38,7 +38,7 @@ typedef struct resid_pager resid_pager;
 typedef struct resid_pin resid_pin;
 
 struct resid_options {
-  size_t struct_size;         /* set by resid_options_init */
+  size_t struct_size;         /* sizeof(struct resid_options) of the caller */
   uint64_t budget_bytes;      /* at least two chunks; no default */
   uint64_t chunk_max;         /* largest chunk, a multiple of 4096; 2 MiB */
   const char* policy;         /* "layer_order_declared", "layer_order_learned", "lru" */
@@ -47,7 +47,9 @@ struct resid_options {
   uint32_t protect_current;   /* 1: never give up the chunk in use nor the one before it */
   uint32_t faults_are_access; /* 1 (default): a fault tells the position; 0: only resid_access does */
 };
-RESID_API void resid_options_init(struct resid_options* options);
+/* Fills in the defaults; `struct_size` is the caller's sizeof(struct resid_options), so that a program
+ * built against an older header works with a newer library. */
+RESID_API void resid_options_init(struct resid_options* options, size_t struct_size);
 
 /* Starts a pager. Fails where swap could undo residency, where userfaultfd is denied, or on bad
  * options. */
@@ -108,6 +110,7 @@ struct resid_stats {
   uint64_t fault_p50_ns;
   uint64_t fault_p99_ns;
 };
+/* Fills in as much as the caller's structure holds. */
 RESID_API int resid_get_stats(resid_pager* pager, struct resid_stats* stats);
 
 /* The message of the calling thread's last failure; "" when there was none. Valid until its next

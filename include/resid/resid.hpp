@@ -47,7 +47,7 @@ class pager {
   }
   static resid_options options(std::uint64_t budget_bytes) {
     resid_options o;
-    resid_options_init(&o);
+    resid_options_init(&o, sizeof o);
     o.budget_bytes = budget_bytes;
     return o;
   }

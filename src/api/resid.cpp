@@ -4,7 +4,8 @@
 
 #include <fcntl.h>
 
-#include <cstdio>
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/fd.hpp"
+#include "base/log.hpp"
 #include "host/cgroup.hpp"
 #include "host/memory.hpp"
 #include "model/chunk_plan.hpp"
@@ -158,23 +160,31 @@ const char* resid_last_error(void) {
   return t_last_error.c_str();
 }
 
-void resid_options_init(struct resid_options* options) {
+void resid_options_init(struct resid_options* options, size_t struct_size) {
   if (options == nullptr) return;
-  std::memset(options, 0, sizeof *options);
-  options->struct_size = sizeof *options;
-  options->chunk_max = resid::ChunkPlan::kDefaultChunkMax;
-  options->policy = "layer_order_declared";
-  options->fetch_workers = 4;
-  options->faults_are_access = 1;
+  struct resid_options defaults {};
+  defaults.struct_size = struct_size;
+  defaults.chunk_max = resid::ChunkPlan::kDefaultChunkMax;
+  defaults.policy = "layer_order_declared";
+  defaults.fetch_workers = 4;
+  defaults.faults_are_access = 1;
+  std::memcpy(options, &defaults, std::min(struct_size, sizeof defaults));
 }
 
-int resid_create(const struct resid_options* options, resid_pager** pager) {
+int resid_create(const struct resid_options* given, resid_pager** pager) {
   return guarded([&] {
-    RESID_REQUIRE(present(options) && present(pager) && present(options->policy));
+    RESID_REQUIRE(present(given) && present(pager));
     *pager = nullptr;
-    if (options->struct_size < sizeof *options) {
+    // Up to `budget_bytes` every version has the structure; what the caller's lacks gets its
+    // default.
+    if (given->struct_size < offsetof(struct resid_options, chunk_max)) {
       return failed(Status::usage, "resid_options", "struct_size is not set");
     }
+    struct resid_options full {};
+    resid_options_init(&full, sizeof full);
+    std::memcpy(&full, given, std::min(given->struct_size, sizeof full));
+    const struct resid_options* options = &full;
+    RESID_REQUIRE(present(options->policy));
     auto memory = resid::host::memory_facts();
     if (!memory) return failed(memory.error());
     auto group = resid::host::memory_cgroup();
@@ -192,7 +202,7 @@ int resid_create(const struct resid_options* options, resid_pager** pager) {
     config.lock_pages = *guarantee == resid::host::SwapGuarantee::mlocked;
     auto self = std::make_unique<resid_pager>();
     self->chunk_max = options->chunk_max;
-    auto created = resid::Pager::create(config, self->stats, &print_failure, nullptr);
+    auto created = resid::Pager::create(config, self->stats, &on_failure, nullptr);
     if (!created) return failed(created.error());
     self->pager = std::move(*created);
     *pager = self.release();
@@ -310,24 +320,28 @@ int resid_set_budget(resid_pager* pager, uint64_t bytes) {
 int resid_get_stats(resid_pager* pager, struct resid_stats* stats) {
   return guarded([&] {
     RESID_REQUIRE(present(pager) && present(stats));
-    if (stats->struct_size < sizeof *stats) {
+    const size_t size = stats->struct_size;
+    if (size < offsetof(struct resid_stats, resident_bytes)) {
       return failed(Status::usage, "resid_stats", "struct_size is not set");
     }
     const resid::PagerStats& s = pager->stats;
-    stats->budget_bytes = pager->pager->budget();
-    stats->resident_bytes = pager->pager->resident_bytes();
-    stats->resident_peak_bytes = s.resident_peak_bytes.load();
-    stats->kernel_bytes_peak = s.kernel_peak_bytes.load();
-    stats->bytes_fetched = s.bytes_fetched.load();
-    stats->bytes_punched = s.bytes_punched.load();
-    stats->fetches = s.fetches.load();
-    stats->evictions = s.evictions.load();
-    stats->faults_missing = s.faults_missing.load();
-    stats->faults_minor = s.faults_minor.load();
-    stats->prefetch_issued = s.prefetch_issued.load();
-    stats->prefetch_useful = s.prefetch_useful.load();
-    stats->fault_p50_ns = s.fault_ns.quantile(0.5);
-    stats->fault_p99_ns = s.fault_ns.quantile(0.99);
+    struct resid_stats full {};
+    full.struct_size = size;
+    full.budget_bytes = pager->pager->budget();
+    full.resident_bytes = pager->pager->resident_bytes();
+    full.resident_peak_bytes = s.resident_peak_bytes.load();
+    full.kernel_bytes_peak = s.kernel_peak_bytes.load();
+    full.bytes_fetched = s.bytes_fetched.load();
+    full.bytes_punched = s.bytes_punched.load();
+    full.fetches = s.fetches.load();
+    full.evictions = s.evictions.load();
+    full.faults_missing = s.faults_missing.load();
+    full.faults_minor = s.faults_minor.load();
+    full.prefetch_issued = s.prefetch_issued.load();
+    full.prefetch_useful = s.prefetch_useful.load();
+    full.fault_p50_ns = s.fault_ns.quantile(0.5);
+    full.fault_p99_ns = s.fault_ns.quantile(0.99);
+    std::memcpy(stats, &full, std::min(size, sizeof full));
     return static_cast<int>(RESID_OK);
   });
 }

@@ -1,6 +1,6 @@
 /* The C interface from C: map a model under a quarter of its size, read it all, compare. */
 
-#include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
   plain = read_plain(argv[1], &plain_bytes);
   if (plain == NULL) return 2;
 
-  resid_options_init(&options);
+  resid_options_init(&options, sizeof options);
   options.budget_bytes = plain_bytes / 4;
   if (resid_create(&options, &pager) == RESID_NO_USERFAULTFD) {
     printf("skipped: %s\n", resid_last_error());
@@ -86,6 +86,10 @@ int main(int argc, char** argv) {
   check(memcmp(view, plain, plain_bytes) == 0, "the bytes after all that");
 
   check(resid_get_stats(pager, &stats) == RESID_USAGE, "struct_size must be set");
+  stats.struct_size = offsetof(struct resid_stats, bytes_fetched);
+  stats.bytes_fetched = 77;
+  check(resid_get_stats(pager, &stats) == RESID_OK && stats.bytes_fetched == 77 && stats.budget_bytes != 0,
+        "an older, smaller structure is filled as far as it goes");
   stats.struct_size = sizeof stats;
   check(resid_get_stats(pager, &stats) == RESID_OK, "get_stats");
   check(stats.bytes_fetched > plain_bytes, "it was read more than once");

@@ -9,7 +9,7 @@ int main(int argc, char** argv) {
   resid_pager* pager = NULL;
   const void* view = NULL;
   uint64_t bytes = 0, paged = 0, plain = 0;
-  resid_options_init(&options);
+  resid_options_init(&options, sizeof options);
   options.budget_bytes = 6 << 20;
   if (file == NULL) return 2;
   const int status = resid_create(&options, &pager);
