@@ -14,15 +14,16 @@ namespace {
 std::size_t allocations = 0;
 }
 
-void* operator new(std::size_t bytes) {
+// Not inlined: gcc would take free() of what operator new returned for a mistake.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
   std::free(memory);
 }
 
