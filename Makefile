@@ -5,7 +5,7 @@ LLAMA := $(if $(filter no,$(WITH_LLAMA)),,tools/get-llama --print)
 SOURCES = $(shell git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' '*.mm')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check check-storm asan tsan fuzz bench install format format-check tidy clean
+.PHONY: help build demo check check-storm check-vm asan tsan fuzz bench install format format-check tidy clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -22,6 +22,11 @@ check: ## the quick tests
 
 check-storm: ## the quick tests and the long stress tests
 	./check --storm
+
+check-vm: ## tests under Debian 12's kernel in a virtual machine (docs/testing.md)
+	cmake --preset release -DRESID_TESTS=ON -DRESID_BENCH=OFF -DRESID_LLAMA_DIR="$$(tools/get-llama --print)"
+	cmake --build build/release --target $$(tools/check-vm --targets)
+	tools/check-vm
 
 asan: ## the quick tests, and the library's own under the address and undefined-behaviour sanitizers
 	./check --asan
