@@ -105,9 +105,18 @@ int guarded(F&& body) noexcept {
   }
 }
 
-// A failure that the pager met on a thread of its own; the program's thread gets SIGBUS next.
-void print_failure(void*, Status, const char* line) {
-  std::fprintf(stderr, "%s\n", line);
+// A failure that the pager met, on a thread of its own and perhaps under its lock (I-13). A thread
+// that touches what could not be read gets SIGBUS next; where our accounts or the system calls
+// themselves have failed there is no such thread, and going on would mean computing from memory
+// that nobody answers for.
+void on_failure(void*, Status status, const char* line) {
+  resid::RawLine out;
+  out << std::string_view(line);
+  out.emit();
+  if (status == Status::accounting_diverged || status == Status::internal ||
+      status == Status::system) {
+    std::abort();
+  }
 }
 
 template <class T>
