@@ -3,6 +3,7 @@
 #include "resid/resid.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -231,6 +232,10 @@ int resid_map(resid_pager* pager, const char* path, const void** address, uint64
       const int error = errno;
       return failed(error == ENOENT ? Status::no_such_file : Status::unreadable, path,
                     std::strerror(error));
+    }
+    struct stat st {};
+    if (::fstat(fd.get(), &st) != 0 || !S_ISREG(st.st_mode)) {
+      return failed(Status::not_a_file, path, "it is not a regular file");
     }
     auto region = region_of(*pager, fd.get(), path);
     if (!region) return failed(region.error());

@@ -52,7 +52,7 @@ bool readable(const std::uint8_t* address, std::uint8_t& value) {
   act.sa_handler = &jump_back;
   ::sigaction(SIGBUS, &act, &old_bus);
   ::sigaction(SIGSEGV, &act, &old_segv);
-  bool ok = false;
+  volatile bool ok = false;  // must survive the jump
   if (sigsetjmp(g_back, 1) == 0) {
     value = *const_cast<const volatile std::uint8_t*>(address);
     ok = true;

@@ -105,6 +105,9 @@ class Process {
     for (std::string& word : words)
       argv.push_back(word.data());
     argv.push_back(nullptr);
+    // Before the fork: what an earlier process in this folder said must not be taken for this one's.
+    ::unlink(out_.c_str());
+    ::unlink(err_.c_str());
     pid_ = ::fork();
     if (pid_ == 0) {
       // A shell's background job ignores these, and so would everything it starts.

@@ -211,7 +211,8 @@ RC_GTEST_PROP(PutThrough, joins_the_parts_in_order, ()) {
   std::vector<iovec> parts;
   std::size_t at = 0;
   while (at < text.size()) {
-    const auto n = *rc::gen::inRange<std::size_t>(0, text.size() - at + 1);
+    if (*rc::gen::arbitrary<bool>()) parts.push_back({const_cast<char*>(text.data()) + at, 0});
+    const auto n = *rc::gen::inRange<std::size_t>(1, text.size() - at + 1);
     parts.push_back({const_cast<char*>(text.data()) + at, n});
     at += n;
   }
