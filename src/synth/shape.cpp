@@ -192,30 +192,41 @@ std::uint64_t ff_step(const SynthShape& s) {
   return weights / block.elements * block.bytes;
 }
 
-// Chooses layers for one width, then stretches --ff to what is still missing.
-SynthShape fit(const SynthRequest& r, std::uint32_t hidden, std::uint64_t want) {
-  SynthShape s = fill(r, r.layers.value_or(1), hidden);
-  if (!r.layers) {
-    const std::uint64_t one = file_estimate(s);
-    SynthShape two = s;
-    two.layers = 2;
-    const std::uint64_t per_layer = file_estimate(two) - one;
-    const std::uint64_t rest = want > one ? want - one : 0;
-    s.layers = 1 + static_cast<std::uint32_t>(
-                       std::min<std::uint64_t>((rest + per_layer / 2) / per_layer, kMaxLayers - 1));
-  }
-  if (!r.ff) {
-    const auto step = static_cast<double>(ff_step(s));
-    const double missing = static_cast<double>(want) - static_cast<double>(file_estimate(s));
-    const double steps = std::nearbyint(missing / step) + s.ff / kGrid;
-    s.ff = static_cast<std::uint32_t>(std::clamp(steps, 1.0, double{kMaxFf} / kGrid)) * kGrid;
-  }
+// Layers for one width that come nearest to `want` with --ff as it is.
+std::uint32_t fit_layers(const SynthRequest& r, std::uint32_t hidden, std::uint64_t want) {
+  const std::uint64_t one = file_estimate(fill(r, 1, hidden));
+  const std::uint64_t per_layer = file_estimate(fill(r, 2, hidden)) - one;
+  const std::uint64_t rest = want > one ? want - one : 0;
+  return 1 + static_cast<std::uint32_t>(
+                 std::min<std::uint64_t>((rest + per_layer / 2) / per_layer, kMaxLayers - 1));
+}
+
+// Stretches --ff to what is still missing.
+SynthShape fit_ff(const SynthRequest& r, std::uint32_t layers, std::uint32_t hidden,
+                  std::uint64_t want) {
+  SynthShape s = fill(r, layers, hidden);
+  if (r.ff) return s;
+  const auto step = static_cast<double>(ff_step(s));
+  const double missing = static_cast<double>(want) - static_cast<double>(file_estimate(s));
+  const double steps = std::nearbyint(missing / step) + s.ff / kGrid;
+  s.ff = static_cast<std::uint32_t>(std::clamp(steps, 1.0, double{kMaxFf} / kGrid)) * kGrid;
   return s;
 }
 
 // The depth that published models of this width have, roughly.
 double usual_layers(std::uint32_t hidden) {
   return 6.0 + hidden / 128.0;
+}
+
+// How far a shape is from what was asked for and from the usual proportions. A depth or width that
+// is off by a factor of e weighs as much as a size that is off by half of the tolerance; a size
+// near the edge of the tolerance or beyond is taken only when there is no other.
+double score_of(const SynthRequest& r, const SynthShape& s, std::uint64_t want) {
+  const double miss = distance(file_estimate(s), want) / kSizeTolerance;
+  double score = 2.0 * miss + (miss > 0.8 ? 1000.0 : 0.0);
+  if (!r.ff) score += std::fabs(std::log(1.0 * s.ff / default_ff(s.arch, s.hidden)));
+  if (!r.layers) score += std::fabs(std::log(s.layers / usual_layers(s.hidden)));
+  return score;
 }
 
 Result<SynthShape> fit_size(const SynthRequest& r) {
@@ -225,23 +236,27 @@ Result<SynthShape> fit_size(const SynthRequest& r) {
   SynthShape best;
   double best_score = -1;
   for (const std::uint32_t hidden : widths) {
-    const SynthShape s = fit(r, hidden, want);
-    if (auto ok = check(s); !ok) {
-      if (r.hidden) return tl::unexpected(ok.error());
-      continue;
-    }
-    // A depth that is off by a factor of e weighs as much as a size that is off by 5 %.
-    const double odd = r.layers ? std::fabs(std::log(1.0 * s.ff / default_ff(s.arch, hidden)))
-                                : std::fabs(std::log(s.layers / usual_layers(hidden)));
-    const double score = odd + distance(file_estimate(s), want) / kSizeTolerance;
-    if (best_score < 0 || score < best_score) {
+    // Experts make --ff a coarse measure; a few layers more or fewer often fit better.
+    constexpr std::uint32_t kAround = 8;
+    const std::uint32_t middle = r.layers ? *r.layers : fit_layers(r, hidden, want);
+    const std::uint32_t around = r.layers ? 0 : kAround;
+    const std::uint32_t low = middle > around ? middle - around : std::min(middle, 1U);
+    const std::uint32_t high = std::min(middle + around, std::max(middle, kMaxLayers));
+    for (std::uint32_t layers = low; layers <= high; ++layers) {
+      const SynthShape s = fit_ff(r, layers, hidden, want);
+      if (auto ok = check(s); !ok) {
+        if (r.hidden) return tl::unexpected(ok.error());
+        continue;
+      }
+      const double score = score_of(r, s, want);
+      if (best_score >= 0 && score >= best_score) continue;
       best_score = score;
       best = s;
     }
   }
   if (best_score < 0) {
     // No width suits what was fixed: say why for the most ordinary one.
-    return tl::unexpected(check(fit(r, kDefaultHidden, want)).error());
+    return tl::unexpected(check(fit_ff(r, r.layers.value_or(1), kDefaultHidden, want)).error());
   }
   if (distance(file_estimate(best), want) > kSizeTolerance) {
     return wrong("--size",
