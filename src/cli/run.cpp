@@ -47,7 +47,7 @@ Result<void> copy_text(char (&into)[N], const Setting& setting) {
   return {};
 }
 
-constexpr std::uint32_t kAutoDepth = 2;
+constexpr std::uint32_t kAutoDepth = 4;
 
 ValueKind need_value() {
   return {"SIZE|auto",
@@ -87,13 +87,12 @@ Result<RunConfig> to_config(const Settings& s) {
   config.chunk_max = *chunk;
   config.fetch_workers = static_cast<std::uint32_t>(s.fetch_workers.count());
   config.fetching_timeout_ms = static_cast<std::uint32_t>(s.fetching_timeout_ms.count());
-  // auto: off, unless a depth is asked for. Until the position is known between faults, prefetch
-  // reads more than it hides (docs/performance.md).
-  if (s.prefetch.value == "on" ||
-      (s.prefetch.value == "auto" && s.prefetch_depth.value != "auto")) {
+  // auto: decided by the model, once it is mapped.
+  if (s.prefetch.value != "off") {
     config.prefetch_depth = s.prefetch_depth.value == "auto"
                                 ? kAutoDepth
                                 : static_cast<std::uint32_t>(s.prefetch_depth.count());
+    config.prefetch_auto = s.prefetch.value == "auto" && s.prefetch_depth.value == "auto" ? 1 : 0;
   }
   config.prefetch_admission_always = s.prefetch_admission.value == "always" ? 1 : 0;
   config.prefetch_retention_none = s.prefetch_retention.value == "none" ? 1 : 0;
@@ -112,8 +111,9 @@ Settings add_settings(Verb& verb) {
       .policy = verb.setting(
           "policy", choice_value({"lru", "layer_order_learned", "layer_order_declared", "auto"}),
           "auto", "Which chunk is given up first; auto: by the layers, where the model has them"),
-      .prefetch = verb.setting("prefetch", choice_value({"on", "off", "auto"}), "auto",
-                               "Fetch ahead of the program; auto: when a depth is given"),
+      .prefetch = verb.setting(
+          "prefetch", choice_value({"on", "off", "auto"}), "auto",
+          "Fetch ahead of the program; auto: in dense models, where the order is known"),
       .prefetch_depth = verb.setting("prefetch-depth", count_or_value(1, 4096, {"auto"}), "auto",
                                      "How many chunks ahead"),
       .prefetch_admission = verb.setting("prefetch-admission", choice_value({"guarded", "always"}),

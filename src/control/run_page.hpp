@@ -28,6 +28,7 @@ struct RunConfig {
   std::uint32_t fetch_workers = 4;
   std::uint32_t fetching_timeout_ms = 30000;
   std::uint32_t prefetch_depth = 0;  // 0 = off
+  std::uint8_t prefetch_auto = 0;    // the depth holds only where the order of reading is known
   std::uint8_t prefetch_admission_always = 0;
   std::uint8_t prefetch_retention_none = 0;
   std::uint8_t sync_handler = 0;

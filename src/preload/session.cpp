@@ -144,6 +144,12 @@ Result<void> Session::start_pager(const ModelFile& file, const ChunkPlan& plan, 
     pager.policy = file.layers > 0 ? "layer_order_declared" : "layer_order_learned";
     copy_text(page_->config.policy, pager.policy);  // the report names what ran
   }
+  // Which experts come next is not in the order: fetched ahead, three of four would be in vain. And
+  // a budget of a few chunks has no room for what is not needed yet.
+  const bool order_known = file.experts == 0 && pager.policy != "lru";
+  const bool room = pager.budget_bytes >= 16 * std::uint64_t{whole.largest_chunk};
+  if (page_->config.prefetch_auto != 0 && !(order_known && room)) pager.prefetch_depth = 0;
+  page_->config.prefetch_depth = pager.prefetch_depth;
   auto made = Pager::create(pager, page_->stats, on_failure, page_);
   if (!made) return tl::unexpected(made.error());
   copy_text(page_->uffd_route, (*made)->uffd_route());
