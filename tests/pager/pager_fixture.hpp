@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -83,15 +84,18 @@ class StoreFile {
 
 // Failures that the pager reported, in a process that survives them.
 struct Failures {
+  std::mutex mutex;
   std::atomic<int> count{0};
   std::atomic<Status> first{Status::ok};
   std::string line;
   static void hook(void* context, Status status, const char* line) {
     auto* self = static_cast<Failures*>(context);
-    if (self->count.fetch_add(1) == 0) {
+    const std::lock_guard guard(self->mutex);
+    if (self->count.load() == 0) {
       self->line = line;
       self->first.store(status);
     }
+    self->count.fetch_add(1);  // last: who sees it may read the rest
   }
 };
 
