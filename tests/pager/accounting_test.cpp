@@ -76,7 +76,7 @@ TEST(T4Accounting, MemoryThatDoesNotComeBackStopsTheRun) {
   ASSERT_GT(rig.failures.count.load(), 0);
   EXPECT_EQ(rig.failures.first.load(), Status::accounting_diverged);
   EXPECT_GT(rig.stats.reconcile_max_divergence_bytes.load(), kChunk);
-  EXPECT_NE(rig.failures.line.find("the kernel"), std::string::npos) << rig.failures.line;
+  EXPECT_NE(rig.failures.text().find("the kernel"), std::string::npos) << rig.failures.text();
 }
 
 TEST(T4Accounting, ShrinkingTheBudgetEvictsDownToIt) {

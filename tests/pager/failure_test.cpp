@@ -100,9 +100,9 @@ TEST_P(FailNth, AReadThatFailsTwiceIsLoudNamesThePlaceAndNeverShowsZeros) {
   if (GetParam() < 7) {
     EXPECT_GT(bad, 0U);
     EXPECT_EQ(rig.failures.first.load(), Status::read_failed);
-    EXPECT_NE(rig.failures.line.find(store.path()), std::string::npos) << rig.failures.line;
-    EXPECT_NE(rig.failures.line.find("offset"), std::string::npos);
-    EXPECT_NE(rig.failures.line.find("Input/output error"), std::string::npos);
+    EXPECT_NE(rig.failures.text().find(store.path()), std::string::npos) << rig.failures.text();
+    EXPECT_NE(rig.failures.text().find("offset"), std::string::npos);
+    EXPECT_NE(rig.failures.text().find("Input/output error"), std::string::npos);
   }
   rig.settle();
   // The accounting is whole: nothing stays reserved, and the failed chunk left no page behind.
@@ -129,7 +129,7 @@ TEST_P(FailNth, AOneShotFailureOfAnyReadIsRepairedByTheRetry) {
   const std::uint64_t wrong = store.mismatches(rig.view, 0, store.bytes());
   disarm();
   EXPECT_EQ(wrong, 0U);
-  EXPECT_EQ(rig.failures.count.load(), 0) << rig.failures.line;
+  EXPECT_EQ(rig.failures.count.load(), 0) << rig.failures.text();
 }
 
 TEST(Failures, ManyThreadsOnAFailingStoreAllGetTheirSignal) {
@@ -179,7 +179,7 @@ void expect_store_change_kills(const std::string& change, StoreFile& store) {
   }
   EXPECT_FALSE(readable(rig.view + 6 * kChunk, value)) << change;
   EXPECT_EQ(rig.failures.first.load(), Status::store_changed);
-  EXPECT_NE(rig.failures.line.find(store.path()), std::string::npos) << rig.failures.line;
+  EXPECT_NE(rig.failures.text().find(store.path()), std::string::npos) << rig.failures.text();
   EXPECT_TRUE(readable(rig.view, value));  // what is resident stays right
 }
 
@@ -240,7 +240,7 @@ TEST(Failures, AnErrorNumberWithoutATextIsNamedByItsNumber) {
   std::uint8_t value = 0;
   EXPECT_FALSE(readable(rig.view, value));
   disarm();
-  EXPECT_NE(rig.failures.line.find("524"), std::string::npos) << rig.failures.line;
+  EXPECT_NE(rig.failures.text().find("524"), std::string::npos) << rig.failures.text();
 }
 
 TEST(Failures, WithoutPoisonAFailedChunkIsLoudInViewsOldAndNew) {
@@ -339,7 +339,7 @@ TEST(Failures, APolicyThatNamesNobodyCannotHangTheProgram) {
   }
   EXPECT_EQ(store.mismatches(rig.view, 0, store.bytes()), 0U);
   EXPECT_GE(rig.stats.policy_lapses.load(), 4U);
-  EXPECT_EQ(rig.failures.count.load(), 0) << rig.failures.line;
+  EXPECT_EQ(rig.failures.count.load(), 0) << rig.failures.text();
 }
 
 int hold_reads(std::uint64_t, std::uint64_t, bool) {

@@ -299,7 +299,7 @@ TEST(Integrity, TwoChunksThatAnInstructionNeedsAtOnceFitBesideEachOtherAtTheSmal
     both = (*pager)->resident(a) && (*pager)->resident(b);
   }
   EXPECT_TRUE(both);
-  EXPECT_EQ(failures.count.load(), 0) << failures.line;
+  EXPECT_EQ(failures.count.load(), 0) << failures.text();
 }
 
 TEST(Integrity, ChunksOfAModelAreFetchedWithTheirSeams) {
@@ -325,7 +325,7 @@ TEST(Integrity, ChunksOfAModelAreFetchedWithTheirSeams) {
   for (int pass = 0; pass < 2; ++pass) {
     EXPECT_EQ(std::memcmp(*view, plain.data(), plain.size()), 0);
   }
-  EXPECT_EQ(failures.count.load(), 0) << failures.line;
+  EXPECT_EQ(failures.count.load(), 0) << failures.text();
   EXPECT_LE(stats.resident_peak_bytes.load(), budget);
   EXPECT_LE(stats.kernel_peak_bytes.load(), budget + largest);
 }

@@ -87,7 +87,10 @@ struct Failures {
   std::mutex mutex;
   std::atomic<int> count{0};
   std::atomic<Status> first{Status::ok};
-  std::string line;
+  std::string text() {
+    const std::lock_guard guard(mutex);
+    return line;
+  }
   static void hook(void* context, Status status, const char* line) {
     auto* self = static_cast<Failures*>(context);
     const std::lock_guard guard(self->mutex);
@@ -97,6 +100,9 @@ struct Failures {
     }
     self->count.fetch_add(1);  // last: who sees it may read the rest
   }
+
+ private:
+  std::string line;
 };
 
 inline ModelFile raw_file(const StoreFile& store) {
@@ -160,7 +166,7 @@ struct Rig {
   }
   void expect_clean(std::uint64_t budget, std::uint64_t chunk_bytes) {
     settle();
-    EXPECT_EQ(failures.count.load(), 0) << failures.line;
+    EXPECT_EQ(failures.count.load(), 0) << failures.text();
     EXPECT_TRUE(pager->reconcile().has_value());
     EXPECT_EQ(pager->resident_bytes(), kernel_bytes());
     EXPECT_LE(stats.resident_peak_bytes.load(), budget);

@@ -109,7 +109,11 @@ TEST(Pins, APinUnderWayKeepsItsClaimWhenAnotherOnTheSameChunkIsReleased) {
     auto all = rig.pager->pin(rig.view, 6 * kChunk);
     EXPECT_TRUE(all);
   });
-  while (rig.pager->impl()->budget.held() == kChunk)
+  const auto held = [&] {
+    const Lock lock(rig.pager->impl()->mutex);
+    return rig.pager->impl()->budget.held();
+  };
+  while (held() == kChunk)
     std::this_thread::yield();
   *first = Pin();
   // 6 of 8 chunks are claimed by the pin under way; two must stay free.
