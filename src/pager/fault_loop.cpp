@@ -157,15 +157,11 @@ void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index
 
 void Pager::Impl::watchdog(std::uint64_t now) {
   const std::uint64_t timeout_ns = std::uint64_t{config.fetching_timeout_ms} * 1'000'000;
-  std::size_t region_count = 0;
-  {
-    const Lock lock(mutex);
-    region_count = regions.size();
-  }
-  for (std::size_t r = 0; r < region_count; ++r) {
+  for (std::size_t r = 0;; ++r) {
     Region* region = nullptr;
     {
       const Lock lock(mutex);
+      if (r == regions.size()) return;
       region = regions[r].get();
     }
     for (ChunkIndex i = 0; i < region->plan().size(); ++i) {

@@ -21,6 +21,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -140,8 +141,17 @@ struct Pager::Impl {
   // Gives up the oldest retained prefetch for a demand fetch; false when there is none.
   bool break_retention(Lock& lock);
   void release_retained(Lock& lock, ChunkId chunk);
+  // Takes the oldest place out of the ring; false when it was empty or consumed already.
+  bool release_oldest_retained(Lock& lock);
 
   // ---- pager.cpp
+  // What a range of addresses shows: a region and the offset in it; nothing unless the whole range
+  // lies in one app view.
+  struct Shown {
+    RegionId region = 0;
+    std::uint64_t offset = 0;
+  };
+  std::optional<Shown> shown(const void* address, std::uint64_t bytes) const;
   struct Place {
     Region* region = nullptr;
     ChunkIndex index = 0;

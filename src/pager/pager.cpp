@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <span>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -44,6 +45,15 @@ std::uint64_t as_address(const void* p) {
   return reinterpret_cast<std::uint64_t>(p);
 }
 
+Result<std::unique_ptr<Policy>> configured_policy(const PagerConfig& config) {
+  auto policy = make_policy(config.policy);
+  if (policy) {
+    (*policy)->set_signal_mode(config.signal_mode);
+    (*policy)->set_protect_current(config.protect_current);
+  }
+  return policy;
+}
+
 }  // namespace
 
 // ---- Life
@@ -56,10 +66,8 @@ Result<std::unique_ptr<Pager>> Pager::create(const PagerConfig& config, PagerSta
     return fail(Status::usage, "fetch workers",
                 fmt::format("{} is not between 1 and 256", config.fetch_workers));
   }
-  auto policy = make_policy(config.policy);
+  auto policy = configured_policy(config);
   if (!policy) return tl::unexpected(policy.error());
-  (*policy)->set_signal_mode(config.signal_mode);
-  (*policy)->set_protect_current(config.protect_current);
   auto uffd = Userfault::open();
   if (!uffd) return tl::unexpected(uffd.error());
   auto impl =
@@ -125,34 +133,28 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
   // The policy for the larger set of chunks is made here and only exchanged under the lock, so that
   // nobody waits for the allocator there (I-13). Regions are only ever added, by one thread at a
   // time per pager; the loop is for the case that another one came in between.
+  std::vector<const Region*> before(p.regions.capacity());
   for (;;) {
     std::vector<OrderedFile> files;
     std::vector<std::uint32_t> bytes;
     std::size_t seen = 0;
     {
       const Lock lock(p.mutex);
-      seen = p.regions.size();
+      for (const auto& r : p.regions)
+        before[seen++] = r.get();
     }
     const auto append = [&](const Region& r, ChunkId first) {
       files.push_back({&r.file(), &r.plan(), first});
       for (const Chunk& c : r.plan().chunks())
         bytes.push_back(c.bytes);
     };
-    for (std::size_t i = 0; i < seen; ++i) {
-      const Region* r = nullptr;
-      {
-        const Lock lock(p.mutex);
-        r = p.regions[i].get();
-      }
+    for (const Region* r : std::span(before).first(seen))
       append(*r, r->first_chunk);
-    }
     const auto first = static_cast<ChunkId>(bytes.size());
     append(*region, first);
-    auto policy = make_policy(p.config.policy);
+    auto policy = configured_policy(p.config);
     if (!policy) return tl::unexpected(policy.error());
     (*policy)->grow(bytes);
-    (*policy)->set_signal_mode(p.config.signal_mode);
-    (*policy)->set_protect_current(p.config.protect_current);
     (*policy)->declare_sequence(forward_order(files));
 
     Lock lock(p.mutex);
@@ -283,15 +285,14 @@ Pin::~Pin() {
 
 Result<Pin> Pager::pin(const void* address, std::uint64_t bytes) {
   Impl& p = *impl_;
-  const std::uint64_t begin = as_address(address);
-  View view;
-  if (bytes == 0 || !p.views.find(begin, view) || bytes > view.end - begin) {
+  const auto shown = p.shown(address, bytes);
+  if (!shown) {
     return fail(Status::usage, "pin", "the range is not inside one app view",
                 "pin what was mapped, one mapping at a time");
   }
   Lock lock(p.mutex);
-  Region& region = *p.regions[view.region];
-  const std::uint64_t offset = view.offset + (begin - view.begin);
+  Region& region = *p.regions[shown->region];
+  const std::uint64_t offset = shown->offset;
   if (offset + bytes > region.plan().mapped_bytes()) {
     return fail(Status::usage, "pin", "the range reaches past the end of the file");
   }
@@ -360,12 +361,11 @@ void Pager::unpin(ChunkId first, std::uint32_t count) {
 
 Pager::ChunkRange Pager::chunks_under(const void* address, std::uint64_t bytes) const {
   const Impl& p = *impl_;
-  const std::uint64_t begin = as_address(address);
-  View view;
-  if (bytes == 0 || !p.views.find(begin, view) || bytes > view.end - begin) return {};
+  const auto shown = p.shown(address, bytes);
+  if (!shown) return {};
   const Lock lock(p.mutex);
-  const Region& region = *p.regions[view.region];
-  const std::uint64_t offset = view.offset + (begin - view.begin);
+  const Region& region = *p.regions[shown->region];
+  const std::uint64_t offset = shown->offset;
   const std::uint64_t end = std::min(offset + bytes, region.plan().mapped_bytes());
   if (offset >= end) return {};
   const ChunkIndex first = region.plan().find(offset);
@@ -374,12 +374,11 @@ Pager::ChunkRange Pager::chunks_under(const void* address, std::uint64_t bytes) 
 
 std::uint64_t Pager::resident_under(const void* address, std::uint64_t bytes) const {
   const Impl& p = *impl_;
-  const std::uint64_t begin = as_address(address);
-  View view;
   const ChunkRange range = chunks_under(address, bytes);
-  if (range.count == 0 || !p.views.find(begin, view)) return 0;
+  const auto shown = p.shown(address, bytes);
+  if (range.count == 0 || !shown) return 0;
   const Lock lock(p.mutex);
-  const std::uint64_t offset = view.offset + (begin - view.begin);
+  const std::uint64_t offset = shown->offset;
   std::uint64_t sum = 0;
   for (ChunkId id = range.first; id != range.first + range.count; ++id) {
     const Impl::Place place = p.locate(id);
@@ -489,6 +488,14 @@ PagerStats& Pager::stats() {
 }
 
 // ---- Shared by the files of this folder
+
+std::optional<Pager::Impl::Shown> Pager::Impl::shown(const void* address,
+                                                     std::uint64_t bytes) const {
+  const std::uint64_t begin = as_address(address);
+  View view;
+  if (bytes == 0 || !views.find(begin, view) || bytes > view.end - begin) return std::nullopt;
+  return Shown{view.region, view.offset + (begin - view.begin)};
+}
 
 void Pager::Impl::restore(const std::vector<View>& cut) {
   for (const View& v : cut) {

@@ -30,12 +30,7 @@ void Pager::Impl::top_up(Lock& lock, std::uint64_t now) {
 
 void Pager::Impl::retain(Lock& lock, ChunkId chunk) {
   if (!config.prefetch_pinned || retained.empty()) return;
-  if (retained_count == retained.size()) {
-    const ChunkId oldest = retained[retained_head];
-    retained_head = (retained_head + 1) % retained.size();
-    --retained_count;
-    if (oldest != kNoChunk) release_retained(lock, oldest);
-  }
+  if (retained_count == retained.size()) release_oldest_retained(lock);
   retained[(retained_head + retained_count) % retained.size()] = chunk;
   ++retained_count;
   state(chunk).set_retained(lock, true);
@@ -45,6 +40,15 @@ void Pager::Impl::retain(Lock& lock, ChunkId chunk) {
 void Pager::Impl::release_retained(Lock& lock, ChunkId chunk) {
   state(chunk).set_retained(lock, false);
   drop_pin(lock, chunk);
+}
+
+bool Pager::Impl::release_oldest_retained(Lock& lock) {
+  const ChunkId oldest = retained[retained_head];
+  retained_head = (retained_head + 1) % retained.size();
+  --retained_count;
+  if (oldest == kNoChunk) return false;
+  release_retained(lock, oldest);
+  return true;
 }
 
 void Pager::Impl::consumed(Lock& lock, ChunkId chunk, std::uint64_t now) {
@@ -64,12 +68,8 @@ void Pager::Impl::consumed(Lock& lock, ChunkId chunk, std::uint64_t now) {
 
 bool Pager::Impl::break_retention(Lock& lock) {
   while (retained_count != 0) {
-    const ChunkId oldest = retained[retained_head];
-    retained_head = (retained_head + 1) % retained.size();
-    --retained_count;
-    if (oldest == kNoChunk) continue;
+    if (!release_oldest_retained(lock)) continue;
     bump(stats.prefetch_pin_broken);
-    release_retained(lock, oldest);
     return true;
   }
   return false;

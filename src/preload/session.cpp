@@ -176,11 +176,6 @@ Result<RegionId> Session::region_for(int fd, const StoreIdentity& identity) {
       fail_run(started.error());
       return tl::unexpected(started.error());
     }
-  } else if (pager()->budget() < 2ULL * plan->largest()) {
-    Failure failure{
-        Status::budget_too_small, path, "its largest chunk does not fit twice into the budget", {}};
-    fail_run(failure);
-    return tl::unexpected(std::move(failure));
   }
   Region region;
   region.identity = identity;
