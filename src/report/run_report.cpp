@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/hash.hpp"
 #include "base/units.hpp"
 
 namespace resid {
@@ -46,12 +47,7 @@ std::string config_text(const RunConfig& c) {
 }
 
 std::string config_hash(const RunConfig& config) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a offset basis and prime, 64 bits
-  for (const char c : config_text(config)) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 0x100000001b3ULL;
-  }
-  return fmt::format("{:016x}", hash);
+  return fmt::format("{:016x}", fnv1a(config_text(config)));
 }
 
 std::uint64_t peak_resident(const RunPage& page, const RunFacts& facts) {

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cmath>
 
+#include "base/hash.hpp"
+
 namespace resid {
 namespace {
 
@@ -24,14 +26,6 @@ class Random {
  private:
   std::uint64_t state_;
 };
-
-// FNV-1a: tensors of one file must not share a stream.
-std::uint64_t hash(std::string_view text) {
-  std::uint64_t h = 0xcbf29ce484222325ULL;
-  for (const char c : text)
-    h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return h;
-}
 
 template <class T>
 void store(std::byte* out, T value) {
@@ -90,7 +84,8 @@ std::uint16_t to_half(double value) {
 
 RandomWeights::RandomWeights(std::uint64_t seed, std::string_view tensor, GgufType type,
                              double deviation)
-    : key_(Random::mix(seed ^ Random::mix(hash(tensor)))), type_(type) {
+    // Tensors of one file must not share a stream.
+    : key_(Random::mix(seed ^ Random::mix(fnv1a(tensor)))), type_(type) {
   switch (type) {
     case GgufType::f32:
       step_ = static_cast<float>(deviation * kUniform / 8388608.0);
