@@ -1,28 +1,24 @@
 #include "trace/belady.hpp"
 
-#include <limits>
-#include <queue>
-#include <utility>
-#include <vector>
+#include <new>
 
 #include <fmt/format.h>
 
+#include "trace/use_set.hpp"
+
 namespace resid {
 
-Result<OptimumMisses> optimum_misses(std::span<const std::uint32_t> accesses, std::uint32_t chunks,
-                                     std::uint64_t capacity, TraceKind kind) {
-  if (kind != TraceKind::reference) {  // I-10
-    return fail(Status::usage, "trace", "a fault trace holds only misses",
-                "record a reference trace of the workload");
-  }
-  if (capacity == 0) return fail(Status::usage, "capacity", "no room for a single chunk");
-  constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
-  const std::uint64_t n = accesses.size();
+namespace solver {
 
-  // next[i]: when the chunk accessed at i is accessed again. One pass from the back.
-  std::vector<std::uint64_t> next(n, kNever);
-  std::vector<std::uint64_t> upcoming(chunks, kNever);
-  for (std::uint64_t i = n; i-- > 0;) {
+Result<std::vector<std::uint32_t>> next_uses(std::span<const std::uint32_t> accesses,
+                                             std::uint32_t chunks) {
+  if (accesses.size() >= kNeverAgain) {
+    return fail(Status::usage, "trace", fmt::format("{} references are too many", accesses.size()),
+                "judge a shorter part of the run");
+  }
+  std::vector<std::uint32_t> next(accesses.size());
+  std::vector<std::uint32_t> upcoming(chunks, kNeverAgain);
+  for (auto i = static_cast<std::uint32_t>(accesses.size()); i-- > 0;) {
     const std::uint32_t chunk = accesses[i];
     if (chunk >= chunks) {
       return fail(Status::usage, "trace",
@@ -31,32 +27,32 @@ Result<OptimumMisses> optimum_misses(std::span<const std::uint32_t> accesses, st
     next[i] = upcoming[chunk];
     upcoming[chunk] = i;
   }
+  return next;
+}
 
-  // A heap of (next use, chunk). Entries are not removed when a chunk is used again or evicted;
-  // one is valid only while it equals the chunk's current next use and the chunk is resident.
-  std::priority_queue<std::pair<std::uint64_t, std::uint32_t>> heap;
-  std::vector<std::uint64_t> current(chunks, kNever);
-  std::vector<bool> resident(chunks, false);
-  std::uint64_t held = 0;
-  OptimumMisses result{n, 0};
-  for (std::uint64_t i = 0; i < n; ++i) {
-    const std::uint32_t chunk = accesses[i];
-    if (!resident[chunk]) {
-      ++result.misses;
-      while (held >= capacity) {
-        const auto [use, victim] = heap.top();
-        heap.pop();
-        if (!resident[victim] || current[victim] != use) continue;
-        resident[victim] = false;
-        --held;
-      }
-      resident[chunk] = true;
-      ++held;
-    }
-    current[chunk] = next[i];
-    heap.emplace(next[i], chunk);
-  }
-  return result;
+Result<void> check_reference(TraceKind kind) {
+  if (kind == TraceKind::reference) return {};
+  return fail(
+      Status::usage, "trace",
+      fmt::format("a {} trace records what one policy did: an optimum computed from it would "
+                  "be circular",
+                  name(kind)),
+      "record a reference trace of the workload");
+}
+
+}  // namespace solver
+
+Result<OptimumMisses> optimum_misses(std::span<const std::uint32_t> accesses, std::uint32_t chunks,
+                                     std::uint64_t capacity, TraceKind kind) try {
+  if (auto ok = solver::check_reference(kind); !ok) return tl::unexpected(ok.error());
+  if (capacity == 0) return fail(Status::usage, "capacity", "no room for a single chunk");
+  auto next = solver::next_uses(accesses, chunks);
+  if (!next) return tl::unexpected(next.error());
+  return OptimumMisses{accesses.size(),
+                       solver::count_misses<UseSet>(*next, capacity, [](std::uint32_t) {})};
+} catch (const std::bad_alloc&) {
+  return fail(Status::out_of_memory, "trace",
+              fmt::format("no memory to judge {} references", accesses.size()));
 }
 
 }  // namespace resid
