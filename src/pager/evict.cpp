@@ -43,7 +43,7 @@ bool Pager::Impl::await_transition(Lock& lock) {
   const ChunkId left_out = any_evictable(lock);
   if (left_out == kNoChunk) return true;
   bump(stats.policy_lapses);
-  return evict_one(lock, left_out);
+  return evict_one(lock, left_out, true);
 }
 
 ChunkId Pager::Impl::any_evictable(const Lock&) const {
@@ -56,7 +56,7 @@ ChunkId Pager::Impl::any_evictable(const Lock&) const {
   return kNoChunk;
 }
 
-bool Pager::Impl::evict_one(Lock& lock, ChunkId victim) {
+bool Pager::Impl::evict_one(Lock& lock, ChunkId victim, bool forced) {
   const Place place = locate(victim);
   Region& region = *place.region;
   const Chunk& c = region.plan()[place.index];
@@ -87,10 +87,12 @@ bool Pager::Impl::evict_one(Lock& lock, ChunkId victim) {
   bump(stats.evictions);
   chunk.evicted_at = stats.evictions.load(std::memory_order_relaxed);
   bump(stats.bytes_punched, c.bytes);
+  note(lock, TraceKind::victim, began, victim, forced ? 1 : 0);
   if (chunk.wanted()) {
     // Someone faulted during the punch. We own the chunk still, so the fetch is ours to start.
     chunk.set_wanted(lock, false);
     const std::uint64_t now = now_ns();
+    note(lock, TraceKind::fault, now, victim, 0);
     sense(victim);
     push(lock, demand, begin_run(lock, region, {place.index, 1}, place.index, now));
     bump(stats.absent_handled);

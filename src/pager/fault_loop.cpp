@@ -61,7 +61,7 @@ void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
   ChunkState& chunk = region.chunk(index);
   switch (chunk.phase()) {
     case ChunkPhase::absent:
-      dispatch_absent(lock, region, index, offset, now);
+      dispatch_absent(lock, region, index, offset, message.minor, now);
       break;
     case ChunkPhase::fetching:
       bump(stats.dedup_fetching);
@@ -97,10 +97,11 @@ void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
 }
 
 void Pager::Impl::dispatch_absent(Lock& lock, Region& region, ChunkIndex index,
-                                  std::uint64_t offset, std::uint64_t now) {
+                                  std::uint64_t offset, bool minor, std::uint64_t now) {
   bump(stats.absent_handled);
   const ChunkId id = region.first_chunk + index;
   note_wanted(lock, region.chunk(index));
+  note(lock, TraceKind::fault, now, id, minor ? 1 : 0);
   sense(id);
   // An instruction may need two chunks at once (current.cpp). Where two of them with their seams do
   // not fit beside each other, each would push the other out for ever: they come without.

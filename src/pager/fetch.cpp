@@ -134,6 +134,11 @@ void Pager::Impl::run_job(Lock& lock, ChunkId head, Purpose purpose) {
   }
   if (demanded) make_current(lock, head, count_);
   bump(stats.fetches);
+  const auto read_us = static_cast<std::uint32_t>((read_ended - read_began) / 1000);
+  for (std::uint32_t i = 0; i < count_; ++i) {
+    note(lock, TraceKind::fetch, read_began, head + i,
+         read_us | (purpose == Purpose::prefetch ? kPrefetchFetch : 0));
+  }
   bump(stats.bytes_fetched, std::min(bytes, region.store().bytes() - offset));
   if (purpose == Purpose::prefetch && region.chunk(first).prefetched()) retain(lock, head);
   after_fetch_reconcile(lock, stats.evictions.load(std::memory_order_relaxed) != evictions_before);

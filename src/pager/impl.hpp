@@ -78,7 +78,7 @@ struct Pager::Impl {
     if (config.faults_signal_access) policy->on_access(chunk);
   }
   void dispatch_absent(Lock& lock, Region& region, ChunkIndex index, std::uint64_t offset,
-                       std::uint64_t now);
+                       bool minor, std::uint64_t now);
   void dispatch_resident(Lock& lock, Region& region, ChunkIndex index, std::uint64_t address,
                          std::uint64_t now);
   // Finds fetches that nobody carries, and tells about reads that take too long.
@@ -116,7 +116,8 @@ struct Pager::Impl {
   // A resident chunk that nothing keeps, whatever the policy says; O(n).
   ChunkId any_evictable(const Lock& lock) const;
   // Punches one candidate; the lock is released meanwhile. False on failure of the system call.
-  bool evict_one(Lock& lock, ChunkId victim);
+  // `forced`: nobody has chosen it.
+  bool evict_one(Lock& lock, ChunkId victim, bool forced = false);
   Status reconcile_locked(const Lock& lock);
   void after_fetch_reconcile(Lock& lock, bool evicted);
 
@@ -143,6 +144,11 @@ struct Pager::Impl {
   void release_retained(Lock& lock, ChunkId chunk);
   // Takes the oldest place out of the ring; false when it was empty or consumed already.
   bool release_oldest_retained(Lock& lock);
+
+  // With the lock held: the ring takes one producer at a time.
+  void note(const Lock&, TraceKind kind, std::uint64_t now, ChunkId chunk, std::uint32_t detail) {
+    if (config.trace != nullptr) config.trace->push(kind, now, chunk, detail);
+  }
 
   // ---- pager.cpp
   // What a range of addresses shows: a region and the offset in it; nothing unless the whole range

@@ -20,6 +20,7 @@
 #include "model/model.hpp"
 #include "pager/stats.hpp"
 #include "policy/policy.hpp"
+#include "trace/ring.hpp"
 
 namespace resid {
 
@@ -37,6 +38,7 @@ struct PagerConfig {
   bool prefetch_guarded = true;      // admission: guarded | always
   bool prefetch_pinned = true;       // retention: pinned | none
   bool lock_pages = false;           // mlock what becomes resident (I-3, the mlocked route)
+  TraceRing* trace = nullptr;        // where events go; must outlive the pager
 };
 
 // One range of a region's bytes that stays resident while the handle lives.
