@@ -113,6 +113,8 @@ std::optional<std::string> nearest(const std::string& word, std::span<const std:
 // The verbs.
 void add_completion(Frame& frame);
 void add_inspect(Frame& frame);
+void add_opt(Frame& frame);
+void add_replay(Frame& frame);
 void add_run(Frame& frame);
 void add_synth(Frame& frame);
 

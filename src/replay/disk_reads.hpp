@@ -1,0 +1,23 @@
+#pragma once
+// Bytes that this process made the kernel read from disks, read-ahead and direct reads included:
+// read_bytes of /proc/self/io (CONFIG_TASK_IO_ACCOUNTING, in every distribution's kernel).
+
+#include <cstdint>
+
+#include "base/fd.hpp"
+
+namespace resid {
+
+class DiskReads {
+ public:
+  DiskReads();
+  // Since this object was made; 0 where the kernel does not count.
+  std::uint64_t bytes() const { return total() - base_; }
+
+ private:
+  std::uint64_t total() const;
+  Fd io_;
+  std::uint64_t base_ = 0;
+};
+
+}  // namespace resid

@@ -1,0 +1,113 @@
+#include "replay/driver.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/units.hpp"
+
+namespace resid {
+namespace {
+
+// Where every thread stands, and what follows from it. All calls into the arm are made here, under
+// the lock: the pager's fault thread never takes it, so a thread that waits for the pager inside
+// is always served.
+class Frontier {
+ public:
+  Frontier(const Workload& workload, const DriveConfig& config, Arm& arm, DriveRecord& record,
+           std::uint64_t start_ns)
+      : workload_(workload),
+        config_(config),
+        arm_(arm),
+        record_(record),
+        start_ns_(start_ns),
+        done_(config.threads, 0) {}
+
+  // Waits until `thread` may read access `at` (D-2).
+  void start(std::uint64_t at, std::uint32_t thread) {
+    std::unique_lock lock(mutex_);
+    moved_.wait(lock, [&] { return at <= slowest_ + config_.lookahead; });
+    if (at != started_) return;
+    const std::uint32_t chunk = chunk_at(at);
+    record_.references[at] = {now_ns() - start_ns_, chunk, thread};  // D-3
+    record_.started.store(++started_, std::memory_order_release);
+    arm_.before(chunk);
+  }
+
+  void finish(std::uint64_t at, std::uint32_t thread, bool right) {
+    const std::lock_guard lock(mutex_);
+    if (!right && record_.mismatches.fetch_add(1) == 0) record_.first_mismatch.store(at);
+    done_[thread] = at + 1;
+    if (thread == 0 && config_.signal == ConsumptionSignal::thread0) arm_.consumed(chunk_at(at));
+    const std::uint64_t slowest = *std::min_element(done_.begin(), done_.end());
+    if (slowest == slowest_) return;
+    for (; slowest_ < slowest; ++slowest_) {
+      if (config_.signal == ConsumptionSignal::all_threads) arm_.consumed(chunk_at(slowest_));
+      const std::uint64_t n = workload_.sequence.size();
+      if ((slowest_ + 1) % n == 0) record_.read_by_pass[slowest_ / n] = arm_.bytes_read();
+    }
+    record_.consumed.store(slowest_, std::memory_order_relaxed);
+    if (config_.threads > 1) moved_.notify_all();
+  }
+
+ private:
+  std::uint32_t chunk_at(std::uint64_t at) const {
+    return workload_.sequence[at % workload_.sequence.size()];
+  }
+
+  const Workload& workload_;
+  const DriveConfig& config_;
+  Arm& arm_;
+  DriveRecord& record_;
+  const std::uint64_t start_ns_;
+  std::mutex mutex_;
+  std::condition_variable moved_;
+  std::vector<std::uint64_t> done_;  // accesses finished, by thread
+  std::uint64_t slowest_ = 0;
+  std::uint64_t started_ = 0;
+};
+
+void compute(std::uint64_t ns) {
+  const std::uint64_t until = now_ns() + ns;
+  while (now_ns() < until) {
+  }
+}
+
+void consume(const Workload& w, const DriveConfig& config, const std::uint8_t* view,
+             std::uint32_t thread, Frontier& frontier) {
+  const std::uint64_t total = w.sequence.size() * config.passes;
+  for (std::uint64_t at = 0; at < total; ++at) {
+    frontier.start(at, thread);
+    const Chunk& chunk = w.plan[w.sequence[at % w.sequence.size()]];
+    const PageRange pages = slice(chunk, thread, config.threads);
+    bool right = true;
+    for (std::uint64_t page = pages.begin; page < pages.end; ++page) {
+      const auto* words = reinterpret_cast<const std::uint64_t*>(view + page * kPage);
+      right &= page_sum(words, page) == w.expected[page];  // D-4
+    }
+    if (config.compute_ns_per_mib != 0) {
+      compute(config.compute_ns_per_mib * chunk.bytes / (1024 * 1024));
+    }
+    frontier.finish(at, thread, right);
+  }
+}
+
+}  // namespace
+
+void drive(const Workload& workload, const DriveConfig& config, Arm& arm, DriveRecord& record) {
+  const std::uint8_t* view = arm.view();
+  const std::uint64_t start = now_ns();
+  Frontier frontier(workload, config, arm, record, start);
+  std::vector<std::thread> helpers;
+  for (std::uint32_t t = 1; t < config.threads; ++t) {
+    helpers.emplace_back([&, t] { consume(workload, config, view, t, frontier); });
+  }
+  consume(workload, config, view, 0, frontier);
+  for (std::thread& helper : helpers)
+    helper.join();
+  record.wall_ns.store(now_ns() - start, std::memory_order_release);
+}
+
+}  // namespace resid
