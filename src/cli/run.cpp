@@ -15,6 +15,7 @@ namespace {
 
 struct Options {
   std::string report;
+  run::RunTracePaths traces;
   bool quiet = false;
   bool explain = false;
   bool no_cgroup = false;
@@ -149,6 +150,9 @@ void add_run(Frame& frame) {
   verb.takes_program();
   const Settings settings = add_settings(verb);
   verb.app().add_option("--report", options->report, "Write a report (JSON) at the end");
+  verb.app().add_option("--trace", options->traces.fault, "Write every demand fault to a file");
+  verb.app().add_option("--fetch-trace", options->traces.fetch, "Write every read of the model");
+  verb.app().add_option("--victim-trace", options->traces.victim, "Write every eviction");
   verb.app().add_flag("--no-cgroup", options->no_cgroup, "Make no control group");
   verb.app().add_flag("--quiet", options->quiet, "Say nothing but failures");
   verb.app().add_flag("--explain", options->explain, "Print every setting with its source first");
@@ -165,6 +169,7 @@ void add_run(Frame& frame) {
     run.config = *config;
     run.json = context.json;
     run.use_cgroup = !options->no_cgroup;
+    run.traces = options->traces;
     if (!options->report.empty()) run.report_path = options->report;
     if (settings.program_need.value != "auto") {
       auto need = parse_bytes(settings.program_need.value, settings.program_need.origin);

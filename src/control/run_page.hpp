@@ -13,11 +13,11 @@
 #include <type_traits>
 
 #include "base/status.hpp"
+#include "control/shared_file.hpp"
 #include "pager/stats.hpp"
 
 namespace resid {
 
-inline constexpr std::uint64_t kRunPageMagic = 0x3130656761507552ULL;  // "RuPage01"
 inline constexpr const char* kRunPageVariable = "RESIDCTL_RUN_PAGE";
 
 struct RunConfig {
@@ -45,7 +45,10 @@ struct RunConfig {
 enum class RunPhase : std::uint32_t { started, preloaded, mapped, failed };
 
 struct RunPage {
-  std::uint64_t magic = kRunPageMagic;
+  static constexpr const char* kWhat = "run page";
+  static constexpr std::uint64_t kMagic = 0x3130656761507552ULL;  // "RuPage01"
+
+  std::uint64_t magic = kMagic;
   std::uint32_t page_bytes = sizeof(RunPage);  // parent and library must agree on the layout
   std::uint32_t reserved = 0;
   RunConfig config;
@@ -76,38 +79,6 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free && Counter::is_alw
 // is cut. `status` ok, which would be no failure, is recorded as internal.
 void record_failure(RunPage& page, Status status, const char* line);
 
-// A mapped RunPage and, for the creator, its file. Not for concurrent use; the page is.
-class RunPageFile {
- public:
-  // Makes the file in $XDG_RUNTIME_DIR, where that is a writable folder of this user, else in /tmp;
-  // mode 0600. Its space is allocated here: no later store to the page can meet a full disk
-  // (SIGBUS), and where the folder is a tmpfs the few pages are charged to the parent's control
-  // group, so that they never count as the child's shmem (I-7). write_failed when it cannot be
-  // made.
-  static Result<RunPageFile> create();
-  // Maps an existing one, which must be a regular file of this user that nobody else can write, of
-  // exactly this build's layout. The path comes from the environment and is not trusted: anything
-  // else is a failure (no_such_file, unreadable, usage).
-  static Result<RunPageFile> open(const std::string& path);
-
-  RunPageFile(RunPageFile&& other) noexcept;
-  RunPageFile& operator=(RunPageFile&& other) noexcept;
-  RunPageFile(const RunPageFile&) = delete;
-  RunPageFile& operator=(const RunPageFile&) = delete;
-  ~RunPageFile();  // unmaps; the creator also removes the file
-
-  RunPage& page() { return *page_; }
-  const RunPage& page() const { return *page_; }
-  const std::string& path() const { return path_; }
-  // Gives up removal and unmapping: the preload library keeps its page until the process is gone.
-  RunPage* release();
-
- private:
-  RunPageFile() = default;
-  void reset() noexcept;
-  RunPage* page_ = nullptr;
-  std::string path_;
-  bool owner_ = false;  // has the file to remove
-};
+using RunPageFile = SharedFile<RunPage>;
 
 }  // namespace resid

@@ -20,6 +20,7 @@
 #include "preload/budget.hpp"
 #include "preload/fault_signals.hpp"
 #include "preload/recognise.hpp"
+#include "storage/fingerprint.hpp"
 
 namespace resid::preload {
 namespace {
@@ -84,7 +85,7 @@ bool Inside::active() {
   return t_depth > 0;
 }
 
-Session::Session(RunPage* page) : page_(page) {}
+Session::Session(RunPage* page, TraceArea* trace) : page_(page), trace_(trace) {}
 
 void Session::start() {
   const char* path = std::getenv(kRunPageVariable);
@@ -97,10 +98,13 @@ void Session::start() {
     return;
   }
   RunPage* page = file->release();
+  // Only there when the run is traced; what stands in its place otherwise is not for us.
+  auto area = TraceAreaFile::open(trace_area_path(path));
+  TraceArea* trace = area ? area->release() : nullptr;
   page->processes.fetch_add(1);
   auto started = static_cast<std::uint32_t>(RunPhase::started);
   page->phase.compare_exchange_strong(started, static_cast<std::uint32_t>(RunPhase::preloaded));
-  instance_.store(new Session(page), std::memory_order_release);
+  instance_.store(new Session(page, trace), std::memory_order_release);
 }
 
 void Session::notice(Notice kind, std::string_view text) {
@@ -150,6 +154,7 @@ Result<void> Session::start_pager(const ModelFile& file, const ChunkPlan& plan, 
   const bool room = pager.budget_bytes >= 16 * std::uint64_t{whole.largest_chunk};
   if (page_->config.prefetch_auto != 0 && !(order_known && room)) pager.prefetch_depth = 0;
   page_->config.prefetch_depth = pager.prefetch_depth;
+  pager.trace = trace_ != nullptr ? &trace_->ring : nullptr;
   auto made = Pager::create(pager, page_->stats, on_failure, page_);
   if (!made) return tl::unexpected(made.error());
   copy_text(page_->uffd_route, (*made)->uffd_route());
@@ -181,6 +186,7 @@ Result<RegionId> Session::region_for(int fd, const StoreIdentity& identity) {
   region.identity = identity;
   region.plain_fd = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
   if (region.plain_fd < 0) return fail_errno(Status::system, path, errno);
+  const std::uint32_t chunks = plan->size();
   auto id = pager()->add_region(fd, path, std::move(*file), std::move(*plan));
   if (!id) {
     ::close(region.plain_fd);
@@ -191,8 +197,23 @@ Result<RegionId> Session::region_for(int fd, const StoreIdentity& identity) {
   region.bytes = page_up(identity.bytes);
   region.memfd = pager()->info(*id).memfd;
   regions_.push_back(region);
+  if (trace_ != nullptr) trace_region(fd, path, identity.bytes, chunks);
   page_->regions.store(static_cast<std::uint32_t>(regions_.size()));
   return region.id;
+}
+
+void Session::trace_region(int fd, const std::string& path, std::uint64_t bytes,
+                           std::uint32_t chunks) {
+  const std::uint32_t at = trace_->region_count.load();
+  if (at == TraceArea::kMostRegions) return;  // the pager takes no more either
+  TraceArea::Region& region = trace_->regions[at];
+  region.bytes = bytes;
+  region.chunks = chunks;
+  path.copy(region.path.data(), region.path.size() - 1);
+  if (const auto store = Store::open(fd, path)) {
+    if (const auto print = fingerprint(*store)) region.fingerprint = *print;
+  }
+  trace_->region_count.store(at + 1);
 }
 
 Result<void*> Session::map_view(RegionId region, void* address, std::uint64_t bytes, int flags,

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "control/run_page.hpp"
+#include "control/trace_area.hpp"
 #include "pager/pager.hpp"
 #include "preload/lock_table.hpp"
 #include "preload/view_table.hpp"
@@ -120,13 +121,15 @@ class Session {
     int memfd = -1;
   };
 
-  explicit Session(RunPage* page);
+  Session(RunPage* page, TraceArea* trace);
   const Region* region_of(const StoreIdentity& identity) const;
   Result<RegionId> region_for(int fd, const StoreIdentity& identity);
   Result<void> start_pager(const ModelFile& file, const ChunkPlan& plan, bool in_place);
   Result<void*> map_view(RegionId region, void* address, std::uint64_t bytes, int flags,
                          std::uint64_t offset);
   void forget(const Piece& piece);
+  // Tells the trace area, where there is one, which file the pager's newest chunks belong to.
+  void trace_region(int fd, const std::string& path, std::uint64_t bytes, std::uint32_t chunks);
   std::optional<Pin> pin(Range range);
   std::vector<Piece> lockable(Range range);
   void fail_run(const Failure& failure);
@@ -135,6 +138,7 @@ class Session {
   static std::atomic<Pager*> pager_;
 
   RunPage* page_;
+  TraceArea* trace_;  // nullptr: this run is not traced
   std::atomic<std::uint32_t> noticed_{0};
   std::atomic<bool> reprotected_{false};
   std::mutex mutex_;  // guards what follows; never held while the program's memory is touched

@@ -228,6 +228,12 @@ Result<int> run_program(const RunOptions& options) {
   auto page_file = RunPageFile::create();
   if (!page_file) return tl::unexpected(page_file.error());
   RunPage& page = page_file->page();
+  std::optional<RunTraces> traces;
+  if (options.traces.any()) {
+    auto made = RunTraces::create(options.traces, page_file->path());
+    if (!made) return tl::unexpected(made.error());
+    traces.emplace(std::move(*made));
+  }
   page.config = options.config;
   const std::uint64_t model_guess = guessed_model_bytes(options.command);
   if (auto ok = settle_budget(options, note, page.config, setting, model_guess); !ok) {
@@ -258,7 +264,10 @@ Result<int> run_program(const RunOptions& options) {
   auto pid = start(launch);
   if (!pid) return tl::unexpected(pid.error());
   Watch watch(options, page, setting.group ? &*setting.group : nullptr, note);
-  const Supervised done = supervise(*pid, signals, [&watch] { watch.tick(); });
+  const Supervised done = supervise(*pid, signals, [&] {
+    watch.tick();
+    if (traces) traces->drain();
+  });
 
   RunFacts facts;
   facts.command = options.command;
@@ -291,13 +300,16 @@ Result<int> run_program(const RunOptions& options) {
   if (options.config.quiet == 0) fmt::print(stderr, "{}", run_summary(page, facts));
   const std::string text = report_text(run_report(page, facts));
   if (options.json) std::fwrite(text.data(), 1, text.size(), stdout);
-  if (report) {
-    if (auto ok = report->commit(text); !ok) {
-      fmt::print(stderr, "{}\n", ok.error().line());
-      if (facts.exit_code == 0) return exit_code(ok.error().status);
-    }
-  }
-  return facts.exit_code;
+  int code = facts.exit_code;
+  const auto settle = [&code](const Result<void>& written) {
+    if (written) return;
+    fmt::print(stderr, "{}\n", written.error().line());
+    if (code == 0) code = exit_code(written.error().status);
+  };
+  if (report) settle(report->commit(text));
+  if (traces && !verdict.failure)
+    settle(traces->finish(page.config.chunk_max, config_hash(page.config)));
+  return code;
 }
 
 }  // namespace resid::run

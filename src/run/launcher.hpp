@@ -8,6 +8,7 @@
 
 #include "base/status.hpp"
 #include "control/run_page.hpp"
+#include "run/run_traces.hpp"
 
 namespace resid::run {
 
@@ -15,6 +16,7 @@ struct RunOptions {
   std::vector<std::string> command;  // the program and its arguments
   RunConfig config;                  // ram_bytes 0 and no percentage: the default budget
   std::optional<std::string> report_path;
+  RunTracePaths traces;
   std::optional<std::uint64_t> program_need;  // bytes beside the budget; else max(1 GiB, model / 4)
   bool use_cgroup = true;
   bool json = false;  // the report on stdout too; the program's stdout goes to stderr then

@@ -1,4 +1,5 @@
 #include "control/run_page.hpp"
+#include "control/trace_area.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -59,7 +60,7 @@ TEST_F(RunPageTest, IsMadeInTheRuntimeFolderForThisUserAlone) {
   EXPECT_EQ(st.st_mode & 0777U, 0600U);
   EXPECT_EQ(static_cast<std::size_t>(st.st_size), sizeof(RunPage));
   EXPECT_GE(static_cast<std::size_t>(st.st_blocks) * 512, sizeof(RunPage));  // no holes: no SIGBUS
-  EXPECT_EQ(made->page().magic, kRunPageMagic);
+  EXPECT_EQ(made->page().magic, RunPage::kMagic);
   EXPECT_EQ(made->page().config.fetch_workers, 4U);
 }
 
@@ -120,6 +121,35 @@ TEST_F(RunPageTest, OnlyTheCreatorRemovesTheFile) {
   EXPECT_FALSE(fs::exists(path));
 }
 
+// A residctl that was killed outright leaves its files; the next one takes them away, and leaves
+// those of the living alone.
+TEST_F(RunPageTest, FilesOfAKilledCreatorAreSweptByTheNext) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto made = RunPageFile::create();
+    auto area = TraceAreaFile::create_at(trace_area_path(made->path()));
+    if (!area) ::_exit(1);
+    const std::string& path = made->path();
+    (void)!::write(ends[1], path.data(), path.size());
+    ::kill(::getpid(), SIGKILL);
+  }
+  ::close(ends[1]);
+  std::string path(4096, '\0');
+  path.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(ends[0], path.data(), 4096))));
+  ::close(ends[0]);
+  ::waitpid(child, nullptr, 0);
+  ASSERT_TRUE(fs::exists(path)) << path;
+  ASSERT_TRUE(fs::exists(trace_area_path(path)));
+  const auto first = RunPageFile::create();
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_FALSE(fs::exists(trace_area_path(path)));
+  const auto second = RunPageFile::create();
+  EXPECT_TRUE(fs::exists(first->path()));
+  EXPECT_TRUE(fs::exists(second->path()));
+}
+
 TEST_F(RunPageTest, MovesCarryTheFileAndThePage) {
   auto first = RunPageFile::create();
   auto second = RunPageFile::create();
@@ -160,15 +190,16 @@ TEST_F(RunPageTest, OpenTellsWhatIsWrong) {
   EXPECT_EQ(refusal(folder).status, Status::unreadable);  // EISDIR: opened for writing
   EXPECT_NE(refusal("/dev/null").why.find("regular file"), std::string::npos);
 
-  EXPECT_NE(refusal(file(kRunPageMagic, sizeof(RunPage), sizeof(RunPage) - 1)).why.find("bytes"),
+  EXPECT_NE(refusal(file(RunPage::kMagic, sizeof(RunPage), sizeof(RunPage) - 1)).why.find("bytes"),
             std::string::npos);
-  EXPECT_NE(refusal(file(kRunPageMagic, sizeof(RunPage), 0)).why.find("bytes"), std::string::npos);
-  EXPECT_NE(refusal(file(kRunPageMagic + 1, sizeof(RunPage), sizeof(RunPage))).why.find("magic"),
+  EXPECT_NE(refusal(file(RunPage::kMagic, sizeof(RunPage), 0)).why.find("bytes"),
             std::string::npos);
-  EXPECT_NE(refusal(file(kRunPageMagic, 1, sizeof(RunPage))).why.find("another build"),
+  EXPECT_NE(refusal(file(RunPage::kMagic + 1, sizeof(RunPage), sizeof(RunPage))).why.find("magic"),
+            std::string::npos);
+  EXPECT_NE(refusal(file(RunPage::kMagic, 1, sizeof(RunPage))).why.find("another build"),
             std::string::npos);
 
-  const std::string good = file(kRunPageMagic, sizeof(RunPage), sizeof(RunPage));
+  const std::string good = file(RunPage::kMagic, sizeof(RunPage), sizeof(RunPage));
   EXPECT_EQ(refusal(good).why, "opened");
   fs::create_symlink(good, folder + "/link");
   EXPECT_NE(refusal(folder + "/link").why.find("symbolic link"), std::string::npos);
@@ -186,7 +217,7 @@ TEST_F(RunPageTest, OpenRefusesAFifoWithoutWaiting) {
 
 TEST_F(RunPageTest, OpenRefusesAnotherUsersPage) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to give a file away";
-  const std::string path = file(kRunPageMagic, sizeof(RunPage), sizeof(RunPage));
+  const std::string path = file(RunPage::kMagic, sizeof(RunPage), sizeof(RunPage));
   ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
   const auto opened = RunPageFile::open(path);
   ASSERT_FALSE(opened);

@@ -148,14 +148,56 @@ TEST_F(Run, a_writable_mapping_is_left_alone_and_told) {
 
 TEST_F(Run, leaves_no_files_and_no_groups_behind) {
   RESID_NEED_PRELOAD();
-  const std::string pages = "ls -d /tmp/residctl.* $XDG_RUNTIME_DIR/residctl.* 2>/dev/null | wc -l";
-  const Outcome before = execute(folder_, {"/bin/sh", "-c", pages});
-  EXPECT_EQ(run({"--ram", "4MiB"}, {kReader, model()}).code, 0);
+  // A folder of its own: other runs make and remove theirs at any moment.
+  const std::string runtime = folder_ / "runtime";
+  ASSERT_EQ(::mkdir(runtime.c_str(), 0700), 0);
+  const Outcome outcome = execute(
+      folder_, {"env", "XDG_RUNTIME_DIR=" + runtime, kResidctl, "run", "--chunk-max", "256KiB",
+                "--ram", "4MiB", "--trace", folder_ / "trace", "--report", report_, "--", "/bin/sh",
+                "-c", "ls " + runtime + " >&2; exec " + kReader + " " + model()});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("residctl."), std::string::npos) << "it used another folder";
   const auto group = report().at("control_group").at("path");
   if (group.is_string()) {
     EXPECT_NE(::access(group.get<std::string>().c_str(), F_OK), 0) << group;
   }
-  EXPECT_EQ(execute(folder_, {"/bin/sh", "-c", pages}).out, before.out);
+  EXPECT_EQ(execute(folder_, {"ls", "-A", runtime}).out, "");
+}
+
+// The traces tell what the report counts.
+TEST_F(Run, traces_hold_every_fault_fetch_and_victim) {
+  RESID_NEED_PRELOAD();
+  const Outcome outcome =
+      run({"--ram", "25%", "--prefetch", "off", "--trace", folder_ / "faults", "--fetch-trace",
+           folder_ / "fetches", "--victim-trace", folder_ / "victims"},
+          {kReader, model(), "2"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = report();
+  const auto dumped = [&](const std::string& name) {
+    const Outcome dump = execute(folder_, {kResidctl, "opt", "--dump", folder_ / name});
+    EXPECT_EQ(dump.code, 0) << dump.err;
+    return dump.out;
+  };
+  const auto records = [](const std::string& dump) {  // its last line says how many
+    const std::size_t end = dump.rfind(" records\n");
+    const std::size_t begin = end == std::string::npos ? end : dump.rfind('\n', end);
+    return begin == std::string::npos ? ~0ULL : std::stoull(dump.substr(begin + 1, end));
+  };
+  EXPECT_NE(dumped("faults").find("fault"), std::string::npos);
+  // One read may bring a chunk and its seams.
+  EXPECT_GE(records(dumped("fetches")), json.at("fetches").get<std::uint64_t>());
+  EXPECT_EQ(records(dumped("victims")), json.at("evictions").get<std::uint64_t>());
+  EXPECT_GT(records(dumped("faults")), 0U);
+  // What a fault trace is not for.
+  const Outcome judged = execute(folder_, {kResidctl, "opt", folder_ / "faults", "--ram", "50%"});
+  EXPECT_EQ(judged.code, 2);
+}
+
+TEST_F(Run, a_trace_that_cannot_be_written_is_refused_before_the_program_starts) {
+  const Outcome outcome = run({"--trace", "/no/such/folder/trace"}, {"touch", folder_ / "ran"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("/no/such/folder/trace"), std::string::npos) << outcome.err;
+  EXPECT_NE(::access((folder_ / "ran").c_str(), F_OK), 0);
 }
 
 const char* const kPythonMmap = R"(
