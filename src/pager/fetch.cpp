@@ -50,6 +50,13 @@ ChunkId Pager::Impl::begin_run(Lock& lock, Region& region, ChunkSpan span, Chunk
 }
 
 void Pager::Impl::run_job(Lock& lock, ChunkId head, Purpose purpose) {
+  ++jobs_in_hand;
+  carry(lock, head, purpose);
+  --jobs_in_hand;
+  transition.notify_all();
+}
+
+void Pager::Impl::carry(Lock& lock, ChunkId head, Purpose purpose) {
   const Place place = locate(head);
   Region& region = *place.region;
   const ChunkIndex first = place.index;
@@ -103,6 +110,9 @@ void Pager::Impl::run_job(Lock& lock, ChunkId head, Purpose purpose) {
     poison_run(lock, region, first, count_, outcome, std::move(reservation));
     return;
   }
+  // Before anybody is woken: who looks at the counters after reading a byte finds it counted.
+  bump(stats.fetches);
+  bump(stats.bytes_fetched, std::min(bytes, region.store().bytes() - offset));
   // I-5: every byte is there. The chunks stay FETCHING until CONTINUE has returned: were they
   // RESIDENT already, a punch could take the pages from under it.
   std::uint64_t left_asleep = 0;
@@ -133,17 +143,14 @@ void Pager::Impl::run_job(Lock& lock, ChunkId head, Purpose purpose) {
     policy->candidate(region.first_chunk + index);
   }
   if (demanded) make_current(lock, head, count_);
-  bump(stats.fetches);
   const auto read_us = static_cast<std::uint32_t>((read_ended - read_began) / 1000);
   for (std::uint32_t i = 0; i < count_; ++i) {
     note(lock, TraceKind::fetch, read_began, head + i,
          read_us | (purpose == Purpose::prefetch ? kPrefetchFetch : 0));
   }
-  bump(stats.bytes_fetched, std::min(bytes, region.store().bytes() - offset));
   if (purpose == Purpose::prefetch && region.chunk(first).prefetched()) retain(lock, head);
   after_fetch_reconcile(lock, stats.evictions.load(std::memory_order_relaxed) != evictions_before);
   if (demanded && config.prefetch_depth != 0) top_up(lock, read_ended);
-  transition.notify_all();
   if (left_asleep != 0) {
     // Woken threads fault again and find the chunk RESIDENT; nothing is lost if it is gone by then.
     lock.unlock();

@@ -89,6 +89,7 @@ struct Pager::Impl {
   // Runs the job headed by `head`, which the caller took out of its queue. The lock is released
   // during I/O and held again on return.
   void run_job(Lock& lock, ChunkId head, Purpose purpose);
+  void carry(Lock& lock, ChunkId head, Purpose purpose);
   // Moves the absent chunks of `span` around `index` to FETCHING, as one job; returns its head.
   ChunkId begin_run(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index,
                     std::uint64_t now);
@@ -201,6 +202,7 @@ struct Pager::Impl {
   std::vector<std::unique_ptr<Region>> regions;
   JobQueue demand;
   JobQueue prefetch;
+  std::uint32_t jobs_in_hand = 0;  // taken out of a queue and not yet done with
   std::uint64_t fetches_since_reconcile = 0;
   std::uint32_t largest_chunk = 0;
 

@@ -455,6 +455,14 @@ std::uint64_t Pager::resident_bytes() const {
   return impl_->budget.resident();
 }
 
+void Pager::settle() {
+  Impl& p = *impl_;
+  Lock lock(p.mutex);
+  p.transition.wait(lock, [&] {
+    return p.stop.load() || (p.demand.size == 0 && p.prefetch.size == 0 && p.jobs_in_hand == 0);
+  });
+}
+
 Result<void> Pager::reconcile() {
   const Lock lock(impl_->mutex);
   const Status status = impl_->reconcile_locked(lock);

@@ -124,6 +124,9 @@ class Pager {
   Result<void> set_budget(std::uint64_t bytes);
   std::uint64_t budget() const;
   std::uint64_t resident_bytes() const;
+  // Waits until no fetch is queued or under way: then the counters are final, as long as nobody
+  // touches what is absent.
+  void settle();
   // Compares our count with the kernel's now (I-7).
   Result<void> reconcile();
   // Gives up a chunk by hand; false when it is not a candidate. For tests and the C API.

@@ -108,6 +108,8 @@ void drive(const Workload& workload, const DriveConfig& config, Arm& arm, DriveR
   for (std::thread& helper : helpers)
     helper.join();
   record.wall_ns.store(now_ns() - start, std::memory_order_release);
+  arm.settle();
+  record.read_by_pass[config.passes - 1] = arm.bytes_read();
 }
 
 }  // namespace resid

@@ -40,6 +40,7 @@ class Arm {
   virtual void before(std::uint32_t chunk) { (void)chunk; }    // the first thread comes to it
   virtual void consumed(std::uint32_t chunk) { (void)chunk; }  // see ConsumptionSignal
   virtual std::uint64_t bytes_read() const { return 0; }       // from the store, so far
+  virtual void settle() {}  // after the last access: what is still under way is waited for
 };
 
 // What a drive leaves behind; in shared memory, so that it outlives a killed process. The arrays

@@ -153,17 +153,7 @@ struct Rig {
   }
   // Waits until no fetch is queued or under way: a thread goes on as soon as its page is mapped, a
   // moment before the chunk is published and counted.
-  void settle() {
-    Pager::Impl& p = *pager->impl();
-    for (int i = 0; i < 2000; ++i) {
-      {
-        const Lock lock(p.mutex);
-        if (p.demand.size == 0 && p.prefetch.size == 0 && p.idle(lock)) return;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    ADD_FAILURE() << "fetches do not end";
-  }
+  void settle() { pager->settle(); }
   void expect_clean(std::uint64_t budget, std::uint64_t chunk_bytes) {
     settle();
     EXPECT_EQ(failures.count.load(), 0) << failures.text();
