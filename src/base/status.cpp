@@ -78,6 +78,8 @@ constexpr Row row(Status status) {
       return {"out_of_memory", "free memory or raise the memory limit", 1};
     case Status::system:
       return {"system", "see `residctl doctor`", 1};
+    case Status::cache_unknown:
+      return {"cache_unknown", "measure as root, or on a file that is your own", 3};
     case Status::internal:
       return {"internal", "this is a bug in residctl: please report it", 1};
   }

@@ -41,6 +41,7 @@ enum class Status : std::uint8_t {
   budget_taken,         // another process of the same run already holds the budget
   out_of_memory,        // the system refused memory
   system,               // an unexpected system call failure
+  cache_unknown,        // nobody tells this user what is cached of a file
   internal,             // a bug in residctl
 };
 

@@ -25,8 +25,8 @@ class Progress {
   std::uint64_t shown_ns_ = 0;
 };
 
-// While it lives, SIGINT and SIGTERM set a flag instead of ending the program, so that work in hand
-// can be undone. One at a time.
+// While it lives, SIGINT, SIGTERM and SIGHUP set a flag instead of ending the program, so that work
+// in hand can be undone. One at a time.
 class StopSignals {
  public:
   StopSignals();

@@ -50,8 +50,11 @@ struct Settings {
 // The file of a synthetic store: the user's, or one of our own that goes at the end.
 class StoreFile {
  public:
-  ~StoreFile() {
+  ~StoreFile() { forget(); }
+  // The name goes as soon as the file is open: however this process ends, nothing stays.
+  void forget() {
     if (!temporary_.empty()) ::unlink(temporary_.c_str());
+    temporary_.clear();
   }
   Result<std::string> prepare(const Options& o, const std::atomic<bool>& stop) {
     if (o.store && !o.size) return *o.store;
@@ -86,21 +89,24 @@ class StoreFile {
   std::string temporary_;
 };
 
-Result<std::uint64_t> budget_of(const Options& o, const Setting& ram, const Workload& w) {
-  const std::uint64_t model = w.referenced_bytes();
+// What can be known to be wrong before there is a store.
+Result<void> check_budget(const Options& o, const Setting& ram) {
   if (o.ratio && ram.is_set() && ram.source == Source::command_line) {
     return fail(Status::usage, "--ratio", "--ram says how much memory already", "give one of them");
   }
-  if (o.ratio) {
-    if (!(*o.ratio > 0) || *o.ratio > 16) {
-      return fail(Status::usage, "--ratio", fmt::format("{} is no ratio", *o.ratio),
-                  "give a number above 0, as 0.5 for half of the model");
-    }
-    return page_down(static_cast<std::uint64_t>(static_cast<double>(model) * *o.ratio));
+  if (o.ratio && (!(*o.ratio > 0) || *o.ratio > 16)) {
+    return fail(Status::usage, "--ratio", fmt::format("{} is no ratio", *o.ratio),
+                "give a number above 0, as 0.5 for half of the model");
   }
-  if (!ram.is_set()) {
+  if (!o.ratio && !ram.is_set()) {
     return fail(Status::usage, "replay", "no budget was given", "give --ratio or --ram");
   }
+  return {};
+}
+
+Result<std::uint64_t> budget_of(const Options& o, const Setting& ram, const Workload& w) {
+  const std::uint64_t model = w.referenced_bytes();
+  if (o.ratio) return page_down(static_cast<std::uint64_t>(static_cast<double>(model) * *o.ratio));
   auto size = parse_size(ram.value, ram.origin);
   if (!size) return tl::unexpected(size.error());
   return page_down(size->resolve(model));
@@ -124,7 +130,8 @@ std::string config_text(const Workload& w, const ReplayConfig& c, const Options&
       c.pager.fetching_timeout_ms, c.pager.protect_current, c.use_cgroup);
 }
 
-Result<ReplayConfig> config_of(const Options& o, const Settings& s, const Workload& w) {
+// All but the budget, which hangs on the workload.
+Result<ReplayConfig> config_of(const Options& o, const Settings& s) {
   ReplayConfig c;
   auto arm = parse_arm(o.arm);
   if (!arm) return tl::unexpected(arm.error());
@@ -134,9 +141,6 @@ Result<ReplayConfig> config_of(const Options& o, const Settings& s, const Worklo
     if (!advice) return tl::unexpected(advice.error());
     c.advice = *advice;
   }
-  auto budget = budget_of(o, s.ram, w);
-  if (!budget) return tl::unexpected(budget.error());
-  c.pager.budget_bytes = *budget;
   c.pager.policy = policy_of(c.arm, s.policy);
   const auto depth = static_cast<std::uint32_t>(s.prefetch_depth.count());
   // Only E prefetches; B asks the kernel as far ahead as E would.
@@ -162,7 +166,17 @@ Result<ReplayConfig> config_of(const Options& o, const Settings& s, const Worklo
   c.probe = !o.no_probe;
   c.use_cgroup = !o.no_cgroup;
   c.traces = o.traces;
-  c.config_hash = fmt::format("{:016x}", fnv1a(config_text(w, c, o)));
+  const TracePaths& t = o.traces;
+  const bool events = !t.fault.empty() || !t.fetch.empty() || !t.victim.empty();
+  if (events && !is_pager(c.arm)) {
+    return fail(Status::usage, fmt::format("arm {}", name(c.arm)),
+                "only the pager's arms have faults, fetches and victims to trace",
+                "trace arm C, D or E");
+  }
+  if (!t.reference.empty() && c.arm == ArmKind::opt) {
+    return fail(Status::usage, "arm OPT", "nothing runs, so there are no references to trace",
+                "trace another arm");
+  }
   return c;
 }
 
@@ -191,7 +205,7 @@ Json to_json(const Workload& w, const ReplayConfig& c, const ReplayResult& r) {
          {"compute_ns_per_mib", c.drive.compute_ns_per_mib},
          {"budget_bytes", c.pager.budget_bytes},
          {"bytes_read", r.censored ? Json(nullptr) : Json(r.bytes_read)},
-         {"kernel_read_bytes", whole ? Json(r.kernel_read_bytes) : Json(nullptr)},
+         {"kernel_read_bytes", whole ? or_null(r.kernel_read_bytes) : Json(nullptr)},
          {"bytes_by_pass", r.bytes_by_pass},
          {"opt_bytes", r.optimum ? Json(r.optimum->bytes) : Json(nullptr)},
          {"opt_feasible_bytes", r.optimum ? Json(r.optimum->feasible_bytes) : Json(nullptr)},
@@ -206,6 +220,7 @@ Json to_json(const Workload& w, const ReplayConfig& c, const ReplayResult& r) {
           whole ? Json(static_cast<double>(r.consumed_bytes) / r.wall_s) : Json(nullptr)},
          {"probe_bytes_per_s", r.bandwidth ? Json(r.bandwidth->bytes_per_s) : Json(nullptr)},
          {"probe_depth", r.bandwidth ? Json(r.bandwidth->depth) : Json(nullptr)},
+         {"probe_direct", r.bandwidth ? Json(r.bandwidth->direct) : Json(nullptr)},
          {"compute_s_per_pass", or_null(r.compute_s_per_pass)},
          {"roofline_bytes_per_s", or_null(r.roofline_bytes_per_s)},
          {"mismatches", ran ? Json(r.mismatches) : Json(nullptr)},
@@ -213,7 +228,8 @@ Json to_json(const Workload& w, const ReplayConfig& c, const ReplayResult& r) {
          {"resident_peak_bytes", r.paged ? Json(r.resident_peak_bytes) : Json(nullptr)},
          {"kernel_peak_bytes", r.paged ? Json(r.kernel_peak_bytes) : Json(nullptr)},
          {"group_limit_bytes", r.group_limit != 0 ? Json(r.group_limit) : Json(nullptr)},
-         {"group_need_bytes", r.group_limit != 0 ? Json(r.group_need) : Json(nullptr)}};
+         {"group_need_bytes", r.group_limit != 0 ? Json(r.group_need) : Json(nullptr)},
+         {"granted_bytes", r.group_limit != 0 ? Json(r.granted_bytes) : Json(nullptr)}};
   if (r.paged) {
     j["faults"] = {{"missing", r.faults_missing}, {"minor", r.faults_minor}};
     j["dedup"] = {{"fetching", r.dedup_fetching}, {"resident", r.dedup_resident}};
@@ -303,43 +319,73 @@ Result<int> judge(const ReplayConfig& c, const ReplayResult& r) {
   return 0;
 }
 
-Result<int> act(const Options& o, const Settings& s, const Context& context) {
-  StopSignals signals;
-  const auto stopped = [&](auto failure) {
-    signals.resume_default();
-    return tl::unexpected(std::move(failure));
-  };
-  StoreFile store;
-  if (o.make_store) {
-    Options make = o;
-    make.store = o.make_store;
-    auto made = store.prepare(make, signals.flag());
-    if (!made) return stopped(made.error());
-    if (context.json) fmt::print("{}\n", Json{{"schema", 1}, {"store", *made}}.dump(2));
-    return 0;
+Result<int> make_only(const Options& o, const Context& context) {
+  if (!o.size) {
+    return fail(Status::usage, "--make-store", "its size is missing", "give --size too");
   }
+  StopSignals signals;
+  StoreFile store;
+  Options make = o;
+  make.store = o.make_store;
+  auto made = store.prepare(make, signals.flag());
+  if (!made) {
+    signals.resume_default();
+    return tl::unexpected(made.error());
+  }
+  if (context.json) fmt::print("{}\n", Json{{"schema", 1}, {"store", *made}}.dump(2));
+  return 0;
+}
+
+// The workload, and the store file only as long as it has a name.
+Result<Workload> workload_of(const Options& o, const std::atomic<bool>& stop) {
+  auto chunk = parse_bytes(o.chunk, "--chunk");
+  if (!chunk) return tl::unexpected(chunk.error());
+  if (o.model) return Workload::model(*o.model, *chunk, &stop);
+  if (!o.size && !o.store) {
+    return fail(Status::usage, "replay", "nothing to read was named",
+                "give --size, --store or --model");
+  }
+  if (*chunk == 0 || *chunk % kPage != 0 || *chunk > (1ULL << 30)) {
+    return fail(Status::usage, "--chunk",
+                fmt::format("{} is not a multiple of 4 KiB between 4 KiB and 1 GiB", o.chunk));
+  }
+  StoreFile store;
+  auto path = store.prepare(o, stop);
+  if (!path) return tl::unexpected(path.error());
+  auto workload = Workload::scan(*path, *chunk);
+  store.forget();
+  return workload;
+}
+
+Result<int> act(const Options& o, const Settings& s, const Context& context) {
+  if (o.make_store) return make_only(o, context);
   if (o.model && (o.size || o.store)) {
     return fail(Status::usage, "--model", "a synthetic store was named as well",
                 "give either --model, or --size and --store");
   }
-  auto chunk = parse_bytes(o.chunk, "--chunk");
-  if (!chunk) return tl::unexpected(chunk.error());
-  std::string path;
-  if (!o.model) {
-    auto prepared = store.prepare(o, signals.flag());
-    if (!prepared) return stopped(prepared.error());
-    path = *prepared;
-  }
-  auto workload = o.model ? Workload::model(*o.model, *chunk) : Workload::scan(path, *chunk);
-  if (!workload) return stopped(workload.error());
-  auto config = config_of(o, s, *workload);
+  auto config = config_of(o, s);
   if (!config) return tl::unexpected(config.error());
+  if (auto ok = check_budget(o, s.ram); !ok) return tl::unexpected(ok.error());
+
+  StopSignals signals;
+  const auto stopped = [&](Failure failure) {
+    signals.resume_default();
+    return tl::unexpected(std::move(failure));
+  };
+  auto workload = workload_of(o, signals.flag());
+  if (!workload) return stopped(workload.error());
+  auto budget = budget_of(o, s.ram, *workload);
+  if (!budget) return tl::unexpected(budget.error());
+  config->pager.budget_bytes = *budget;
+  config->config_hash = fmt::format("{:016x}", fnv1a(config_text(*workload, *config, o)));
   config->stop = &signals.flag();
+  config->drive.stop = config->stop;
   auto progress = std::make_unique<Progress>(fmt::format("arm {}", name(config->arm)));
   config->progress = [&](std::uint64_t done, std::uint64_t total) { progress->show(done, total); };
   auto result = replay(*workload, *config);
   progress.reset();
   if (!result) return stopped(result.error());
+  signals.resume_default();  // asked to stop at the very end: dies of it here
   if (context.json) {
     fmt::print("{}\n", to_json(*workload, *config, *result).dump(2));
   } else {

@@ -144,10 +144,8 @@ void Pager::Impl::carry(Lock& lock, ChunkId head, Purpose purpose) {
   }
   if (demanded) make_current(lock, head, count_);
   const auto read_us = static_cast<std::uint32_t>((read_ended - read_began) / 1000);
-  for (std::uint32_t i = 0; i < count_; ++i) {
-    note(lock, TraceKind::fetch, read_began, head + i,
-         read_us | (purpose == Purpose::prefetch ? kPrefetchFetch : 0));
-  }
+  note(lock, TraceKind::fetch, read_began, head,
+       read_us | (purpose == Purpose::prefetch ? kPrefetchFetch : 0));
   if (purpose == Purpose::prefetch && region.chunk(first).prefetched()) retain(lock, head);
   after_fetch_reconcile(lock, stats.evictions.load(std::memory_order_relaxed) != evictions_before);
   if (demanded && config.prefetch_depth != 0) top_up(lock, read_ended);

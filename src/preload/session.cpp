@@ -154,7 +154,15 @@ Result<void> Session::start_pager(const ModelFile& file, const ChunkPlan& plan, 
   const bool room = pager.budget_bytes >= 16 * std::uint64_t{whole.largest_chunk};
   if (page_->config.prefetch_auto != 0 && !(order_known && room)) pager.prefetch_depth = 0;
   page_->config.prefetch_depth = pager.prefetch_depth;
-  pager.trace = trace_ != nullptr ? &trace_->ring : nullptr;
+  if (trace_ != nullptr) {
+    // A program of this run that paged before us has chunks in the trace already.
+    std::uint64_t before = 0;
+    const std::uint32_t known = std::min(trace_->region_count.load(), TraceArea::kMostRegions);
+    for (std::uint32_t i = 0; i < known; ++i)
+      before += trace_->regions[i].chunks;
+    trace_->ring.first_chunk.store(static_cast<std::uint32_t>(before));
+    pager.trace = &trace_->ring;
+  }
   auto made = Pager::create(pager, page_->stats, on_failure, page_);
   if (!made) return tl::unexpected(made.error());
   copy_text(page_->uffd_route, (*made)->uffd_route());
@@ -205,7 +213,7 @@ Result<RegionId> Session::region_for(int fd, const StoreIdentity& identity) {
 void Session::trace_region(int fd, const std::string& path, std::uint64_t bytes,
                            std::uint32_t chunks) {
   const std::uint32_t at = trace_->region_count.load();
-  if (at == TraceArea::kMostRegions) return;  // the pager takes no more either
+  if (at >= TraceArea::kMostRegions) return;
   TraceArea::Region& region = trace_->regions[at];
   region.bytes = bytes;
   region.chunks = chunks;

@@ -35,6 +35,10 @@ class MemoryArm final : public Arm {
   std::uint8_t* memory_ = nullptr;
 };
 
+tl::unexpected<Failure> interrupted() {
+  return fail(Status::system, "replay", "interrupted", "start it again");
+}
+
 Result<double> resident_pass(const Workload& workload, const Store& store, DriveConfig config) {
   constexpr std::uint64_t kMost = 128 * 1024 * 1024;
   MemoryArm arm(page_up(workload.file.bytes));
@@ -65,7 +69,10 @@ Result<double> resident_pass(const Workload& workload, const Store& store, Drive
     DriveRecord record;
     record.references = references.data();
     record.read_by_pass = &read_by_pass;
-    drive(part, config, arm, record);
+    auto driver = Driver::make(part, config, arm, record);
+    if (!driver) return tl::unexpected(driver.error());
+    (*driver)->run();
+    if (config.stop != nullptr && config.stop->load()) return interrupted();
     if (record.mismatches != 0) {
       return fail(Status::store_changed, workload.path, "its content is not what it should be");
     }
@@ -81,9 +88,12 @@ Result<Calibration> calibrate(const Workload& workload, const DriveConfig& confi
   auto store = Store::open(workload.fd.get(), workload.path);
   if (!store) return tl::unexpected(store.error());
   Calibration out;
-  constexpr std::array<std::uint32_t, 3> kDepths{1, 4, 8};
-  auto bandwidth = best_bandwidth(*store, workload.plan.largest(), kDepths, 0.3);
+  // The disk's, whatever the size of the chunks: a roofline is what the best reader could do.
+  constexpr std::uint64_t kRequest = 2 * 1024 * 1024;
+  constexpr std::array<std::uint32_t, 4> kDepths{1, 2, 4, 8};
+  auto bandwidth = best_bandwidth(*store, kRequest, kDepths, 0.25);
   if (!bandwidth) return tl::unexpected(bandwidth.error());
+  if (config.stop != nullptr && config.stop->load()) return interrupted();
   out.bandwidth = *bandwidth;
   auto seconds = resident_pass(workload, *store, config);
   if (!seconds) return tl::unexpected(seconds.error());

@@ -13,12 +13,19 @@ DiskReads::DiskReads()
     : io_(::open("/proc/self/io", O_RDONLY | O_CLOEXEC)),  // every read of it is a fresh answer
       base_(total()) {}
 
-std::uint64_t DiskReads::total() const {
+std::optional<std::uint64_t> DiskReads::bytes() const {
+  const auto now = total();
+  if (!now || !base_) return std::nullopt;
+  return *now - *base_;
+}
+
+std::optional<std::uint64_t> DiskReads::total() const {
   constexpr const char* kField = "\nread_bytes: ";
   std::array<char, 512> text{};
-  if (!io_ || ::pread(io_.get(), text.data(), text.size() - 1, 0) <= 0) return 0;
+  if (!io_ || ::pread(io_.get(), text.data(), text.size() - 1, 0) <= 0) return std::nullopt;
   const char* at = std::strstr(text.data(), kField);
-  return at == nullptr ? 0 : std::strtoull(at + std::strlen(kField), nullptr, 10);
+  if (at == nullptr) return std::nullopt;
+  return std::strtoull(at + std::strlen(kField), nullptr, 10);
 }
 
 }  // namespace resid

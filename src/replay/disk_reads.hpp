@@ -3,6 +3,7 @@
 // read_bytes of /proc/self/io (CONFIG_TASK_IO_ACCOUNTING, in every distribution's kernel).
 
 #include <cstdint>
+#include <optional>
 
 #include "base/fd.hpp"
 
@@ -11,13 +12,13 @@ namespace resid {
 class DiskReads {
  public:
   DiskReads();
-  // Since this object was made; 0 where the kernel does not count.
-  std::uint64_t bytes() const { return total() - base_; }
+  // Since this object was made; nothing where the kernel does not count.
+  std::optional<std::uint64_t> bytes() const;
 
  private:
-  std::uint64_t total() const;
+  std::optional<std::uint64_t> total() const;
   Fd io_;
-  std::uint64_t base_ = 0;
+  std::optional<std::uint64_t> base_;
 };
 
 }  // namespace resid

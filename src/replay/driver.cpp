@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
+
+#include <fmt/format.h>
 
 #include "base/clock.hpp"
 #include "base/units.hpp"
@@ -17,7 +20,7 @@ namespace {
 class Frontier {
  public:
   Frontier(const Workload& workload, const DriveConfig& config, Arm& arm, DriveRecord& record,
-           std::uint64_t start_ns)
+           const std::uint64_t& start_ns)
       : workload_(workload),
         config_(config),
         arm_(arm),
@@ -25,15 +28,21 @@ class Frontier {
         start_ns_(start_ns),
         done_(config.threads, 0) {}
 
-  // Waits until `thread` may read access `at` (D-2).
-  void start(std::uint64_t at, std::uint32_t thread) {
+  // Waits until `thread` may read access `at` (D-2). False: it is to stop.
+  bool start(std::uint64_t at, std::uint32_t thread) {
     std::unique_lock lock(mutex_);
-    moved_.wait(lock, [&] { return at <= slowest_ + config_.lookahead; });
-    if (at != started_) return;
+    moved_.wait(lock, [&] { return stopped_ || at <= slowest_ + config_.lookahead; });
+    if (config_.stop != nullptr && config_.stop->load(std::memory_order_relaxed)) {
+      stopped_ = true;
+      moved_.notify_all();
+    }
+    if (stopped_) return false;
+    if (at != started_) return true;
     const std::uint32_t chunk = chunk_at(at);
     record_.references[at] = {now_ns() - start_ns_, chunk, thread};  // D-3
     record_.started.store(++started_, std::memory_order_release);
     arm_.before(chunk);
+    return true;
   }
 
   void finish(std::uint64_t at, std::uint32_t thread, bool right) {
@@ -61,12 +70,13 @@ class Frontier {
   const DriveConfig& config_;
   Arm& arm_;
   DriveRecord& record_;
-  const std::uint64_t start_ns_;
+  const std::uint64_t& start_ns_;
   std::mutex mutex_;
   std::condition_variable moved_;
   std::vector<std::uint64_t> done_;  // accesses finished, by thread
   std::uint64_t slowest_ = 0;
   std::uint64_t started_ = 0;
+  bool stopped_ = false;
 };
 
 void compute(std::uint64_t ns) {
@@ -79,7 +89,7 @@ void consume(const Workload& w, const DriveConfig& config, const std::uint8_t* v
              std::uint32_t thread, Frontier& frontier) {
   const std::uint64_t total = w.sequence.size() * config.passes;
   for (std::uint64_t at = 0; at < total; ++at) {
-    frontier.start(at, thread);
+    if (!frontier.start(at, thread)) return;
     const Chunk& chunk = w.plan[w.sequence[at % w.sequence.size()]];
     const PageRange pages = slice(chunk, thread, config.threads);
     bool right = true;
@@ -96,20 +106,76 @@ void consume(const Workload& w, const DriveConfig& config, const std::uint8_t* v
 
 }  // namespace
 
-void drive(const Workload& workload, const DriveConfig& config, Arm& arm, DriveRecord& record) {
-  const std::uint8_t* view = arm.view();
-  const std::uint64_t start = now_ns();
-  Frontier frontier(workload, config, arm, record, start);
-  std::vector<std::thread> helpers;
-  for (std::uint32_t t = 1; t < config.threads; ++t) {
-    helpers.emplace_back([&, t] { consume(workload, config, view, t, frontier); });
+struct Driver::Impl {
+  Impl(const Workload& w, const DriveConfig& c, Arm& a, DriveRecord& r)
+      : workload(w), config(c), arm(a), record(r), frontier(workload, config, arm, record, start) {}
+  ~Impl() { release(Gate::end); }
+
+  enum class Gate : std::uint8_t { closed, open, end };
+
+  void helper(std::uint32_t thread) {
+    {
+      std::unique_lock lock(mutex);
+      opened.wait(lock, [this] { return gate != Gate::closed; });
+      if (gate == Gate::end) return;
+    }
+    consume(workload, config, arm.view(), thread, frontier);
   }
-  consume(workload, config, view, 0, frontier);
-  for (std::thread& helper : helpers)
-    helper.join();
-  record.wall_ns.store(now_ns() - start, std::memory_order_release);
-  arm.settle();
-  record.read_by_pass[config.passes - 1] = arm.bytes_read();
+  void release(Gate to) {
+    {
+      const std::lock_guard lock(mutex);
+      if (gate == Gate::closed) gate = to;
+    }
+    opened.notify_all();
+    for (std::thread& t : helpers)
+      t.join();
+    helpers.clear();
+  }
+
+  const Workload& workload;
+  const DriveConfig config;
+  Arm& arm;
+  DriveRecord& record;
+  std::uint64_t start = 0;
+  Frontier frontier;
+  std::mutex mutex;
+  std::condition_variable opened;
+  Gate gate = Gate::closed;
+  std::vector<std::thread> helpers;
+};
+
+Driver::Driver(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Driver::~Driver() = default;
+
+Result<std::unique_ptr<Driver>> Driver::make(const Workload& workload, const DriveConfig& config,
+                                             Arm& arm, DriveRecord& record) {
+  auto impl = std::make_unique<Impl>(workload, config, arm, record);
+  try {
+    for (std::uint32_t t = 1; t < config.threads; ++t)
+      impl->helpers.emplace_back([i = impl.get(), t] { i->helper(t); });
+  } catch (const std::system_error& e) {
+    return fail(Status::out_of_memory, fmt::format("starting {} threads", config.threads), e.what(),
+                "give fewer --threads, or raise the limit on processes (ulimit -u)");
+  }
+  return std::unique_ptr<Driver>(new Driver(std::move(impl)));
+}
+
+void Driver::run() {
+  Impl& d = *impl_;
+  d.start = now_ns();
+  d.arm.begin();
+  {
+    const std::lock_guard lock(d.mutex);
+    d.gate = Impl::Gate::open;
+  }
+  d.opened.notify_all();
+  consume(d.workload, d.config, d.arm.view(), 0, d.frontier);
+  d.release(Impl::Gate::open);
+  d.record.wall_ns.store(now_ns() - d.start, std::memory_order_release);
+  d.arm.settle();
+  if (d.record.consumed == d.workload.sequence.size() * d.config.passes) {
+    d.record.read_by_pass[d.config.passes - 1] = d.arm.bytes_read();
+  }
 }
 
 }  // namespace resid

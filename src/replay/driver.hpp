@@ -10,6 +10,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <string_view>
 #include <vector>
 
 #include "replay/workload.hpp"
@@ -23,8 +25,9 @@ enum class ConsumptionSignal : std::uint8_t { thread0, all_threads };
 struct DriveConfig {
   std::uint32_t threads = 1;
   std::uint32_t passes = 5;
-  std::uint64_t compute_ns_per_mib = 0;  // time that all threads together compute on each MiB
-  std::uint32_t lookahead = 0;           // D-2; 0: they meet after every chunk
+  std::uint64_t compute_ns_per_mib = 0;     // time that all threads together compute on each MiB
+  std::uint32_t lookahead = 0;              // D-2; 0: they meet after every chunk
+  const std::atomic<bool>* stop = nullptr;  // when it is set, every thread ends at its next chunk
   ConsumptionSignal signal = ConsumptionSignal::all_threads;
 };
 
@@ -37,9 +40,11 @@ class Arm {
   Arm& operator=(const Arm&) = delete;
 
   virtual const std::uint8_t* view() const = 0;  // of the whole store, as many bytes as its pages
+  virtual void begin() {}                        // the clock runs
   virtual void before(std::uint32_t chunk) { (void)chunk; }    // the first thread comes to it
   virtual void consumed(std::uint32_t chunk) { (void)chunk; }  // see ConsumptionSignal
   virtual std::uint64_t bytes_read() const { return 0; }       // from the store, so far
+  virtual std::string_view uffd_route() const { return {}; }   // of the pager's arms
   virtual void settle() {}  // after the last access: what is still under way is waited for
 };
 
@@ -55,6 +60,21 @@ struct DriveRecord {
   std::uint64_t* read_by_pass = nullptr;         // `passes`: bytes read from the store at its end
 };
 
-void drive(const Workload& workload, const DriveConfig& config, Arm& arm, DriveRecord& record);
+// The threads, made and waiting: so that what they take of memory is there before the budget is
+// drawn, and a machine that refuses them says so before anything is measured.
+class Driver {
+ public:
+  // out_of_memory when the system refuses a thread.
+  static Result<std::unique_ptr<Driver>> make(const Workload& workload, const DriveConfig& config,
+                                              Arm& arm, DriveRecord& record);
+  ~Driver();
+  // Once: lets them go and returns when all have ended.
+  void run();
+
+ private:
+  struct Impl;
+  explicit Driver(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace resid

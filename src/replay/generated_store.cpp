@@ -1,6 +1,8 @@
 #include "replay/generated_store.hpp"
 
 #include <fcntl.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -68,7 +70,18 @@ Result<void> make_store(const std::string& path, std::uint64_t bytes,
   PartFile part(fmt::format("{}.{}.part", path, ::getpid()));
   const Fd fd(::open(part.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) return fail_errno(Status::write_failed, part.path(), errno);
-  // A full disk shows now, not after minutes; and extents come out long. Not every file system can.
+  // A disk that is too small shows now, not after minutes; and extents come out long.
+  if (in_memory(fd.get())) {
+    return fail(Status::unsupported, path, "its file system is memory: no disk would be read",
+                "name a folder on a disk (TMPDIR, or --store)");
+  }
+  struct statvfs disk {};
+  if (::fstatvfs(fd.get(), &disk) == 0 && bytes / disk.f_frsize >= disk.f_bavail) {
+    return fail(Status::write_failed, path,
+                fmt::format("needs {}, the file system has {} free", format_bytes(bytes),
+                            format_bytes(disk.f_bavail * disk.f_frsize)),
+                "free space, choose another folder, or make a smaller store");
+  }
   if (::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)) == ENOSPC) {
     return fail_errno(Status::write_failed, path, ENOSPC);
   }
@@ -89,6 +102,13 @@ Result<void> make_store(const std::string& path, std::uint64_t bytes,
   }
   part.keep();
   return {};
+}
+
+bool in_memory(int fd) {
+  constexpr long kTmpfs = 0x01021994;  // linux/magic.h
+  constexpr long kRamfs = static_cast<long>(0x858458f6);
+  struct statfs fs {};
+  return ::fstatfs(fd, &fs) == 0 && (fs.f_type == kTmpfs || fs.f_type == kRamfs);
 }
 
 Result<bool> is_generated_store(int fd, std::uint64_t bytes, const std::string& path) {

@@ -29,6 +29,10 @@ struct MakeStoreOptions {
 Result<void> make_store(const std::string& path, std::uint64_t bytes,
                         const MakeStoreOptions& options = {});
 
+// True for a file or folder of a file system that lives in memory (tmpfs, ramfs): nothing is ever
+// read from a disk there, and its page cache is the file.
+bool in_memory(int fd);
+
 // True when pages all over the file hold what make_store() writes; reads a few dozen of them.
 Result<bool> is_generated_store(int fd, std::uint64_t bytes, const std::string& path);
 

@@ -19,10 +19,16 @@ constexpr int kPageout = 21;  // MADV_PAGEOUT, kernel 5.4
 
 class KernelArm : public Arm {
  public:
-  KernelArm(const std::uint8_t* view, std::uint64_t bytes) : view_(view), bytes_(bytes) {}
+  KernelArm(const std::uint8_t* view, std::uint64_t bytes, Advice advice)
+      : view_(view), bytes_(bytes), advice_(advice) {}
   ~KernelArm() override { ::munmap(const_cast<std::uint8_t*>(view_), bytes_); }
   const std::uint8_t* view() const override { return view_; }
-  std::uint64_t bytes_read() const override { return reads_.bytes(); }
+  // With the clock: MADV_WILLNEED reads, and what it reads belongs to the run.
+  void begin() override {
+    (void)::madvise(const_cast<std::uint8_t*>(view_), bytes_,
+                    kAdvice[static_cast<std::size_t>(advice_)]);
+  }
+  std::uint64_t bytes_read() const override { return reads_.bytes().value_or(0); }
 
  protected:
   void advise(const Chunk& c, int advice) const {
@@ -34,15 +40,16 @@ class KernelArm : public Arm {
  private:
   const std::uint8_t* view_;
   std::uint64_t bytes_;
+  Advice advice_;
   DiskReads reads_;
 };
 
 // Knows the order and how much fits, as arm D does, but can only ask.
 class HintedArm final : public KernelArm {
  public:
-  HintedArm(const std::uint8_t* view, std::uint64_t bytes, const Workload& workload,
+  HintedArm(const std::uint8_t* view, std::uint64_t bytes, Advice advice, const Workload& workload,
             std::unique_ptr<Policy> policy, std::uint64_t budget, std::uint32_t ahead)
-      : KernelArm(view, bytes),
+      : KernelArm(view, bytes, advice),
         plan_(workload.plan),
         policy_(std::move(policy)),
         budget_(budget),
@@ -106,6 +113,10 @@ Result<Advice> parse_advice(std::string_view text) {
 
 Result<std::unique_ptr<Arm>> make_kernel_arm(const Workload& workload, ArmKind kind, Advice advice,
                                              std::uint64_t budget_bytes, std::uint32_t ahead) {
+  if (!DiskReads().bytes()) {
+    return fail(Status::system, "/proc/self/io", "this kernel does not count what a process reads",
+                "arms A and B need a kernel with CONFIG_TASK_IO_ACCOUNTING");
+  }
   const std::uint64_t bytes = page_up(workload.file.bytes);
   void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, workload.fd.get(), 0);
   if (mapped == MAP_FAILED) return fail_errno(Status::system, "mmap of " + workload.path, errno);
@@ -120,13 +131,10 @@ Result<std::unique_ptr<Arm>> make_kernel_arm(const Workload& workload, ArmKind k
     (*policy)->grow(sizes);
     (*policy)->set_signal_mode(SignalMode::after_use);
     (*policy)->declare_sequence(workload.sequence);
-    arm =
-        std::make_unique<HintedArm>(view, bytes, workload, std::move(*policy), budget_bytes, ahead);
+    arm = std::make_unique<HintedArm>(view, bytes, advice, workload, std::move(*policy),
+                                      budget_bytes, ahead);
   } else {
-    arm = std::make_unique<KernelArm>(view, bytes);
-  }
-  if (::madvise(mapped, bytes, kAdvice[static_cast<std::size_t>(advice)]) != 0) {
-    return fail_errno(Status::system, "madvise of " + workload.path, errno);
+    arm = std::make_unique<KernelArm>(view, bytes, advice);
   }
   return arm;
 }

@@ -8,6 +8,6 @@
 namespace resid {
 
 Result<ReplayOptimum> optimum_of(const Workload& workload, std::span<const TraceRecord> references,
-                                 const ReplayConfig& config);
+                                 const ReplayConfig& config, std::uint64_t room);
 
 }  // namespace resid

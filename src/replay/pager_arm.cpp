@@ -26,6 +26,7 @@ class PagerArm final : public Arm {
 
   const std::uint8_t* view() const override { return view_; }
   void consumed(std::uint32_t chunk) override { pager_->notify_access(chunk); }
+  std::string_view uffd_route() const override { return pager_->uffd_route(); }
   void settle() override { pager_->settle(); }
   std::uint64_t bytes_read() const override { return pager_->stats().bytes_fetched.load(); }
 

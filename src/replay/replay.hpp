@@ -6,7 +6,10 @@
 //        the process itself holds once it is ready to start, plus a small slack: equal memory.
 //   P-2  The store is not in the page cache when the child starts; that is verified.
 //   P-3  What the child learns lies in shared memory: a child that is killed leaves what it had.
-//   P-4  OPT is computed from the reference records of this very run.
+//   P-4  OPT is computed from the reference records of this very run, for the room that the arm
+//   had:
+//        the budget, or for the kernel's arms all that their group lets the page cache have.
+//   P-5  An arm that seems to have read less than OPT has been measured wrongly: that is a failure.
 
 #include <atomic>
 #include <cstdint>
@@ -36,7 +39,7 @@ struct ReplayConfig {
   bool probe = true;       // measure bandwidth and compute time first
   bool use_cgroup = true;  // off: the pager alone keeps the budget; A and B cannot run then
   // What the arm's page tables, stacks and bookkeeping may take beside the budget; the same for all
-  // arms. Nothing: 4 MiB and a 128th of the store.
+  // arms. Nothing: 2 MiB and a 128th of the store.
   std::optional<std::int64_t> slack_bytes;
   TracePaths traces;
   std::string config_hash;                                                // written into traces
@@ -57,8 +60,8 @@ struct ReplayResult {
   bool censored = false;
   std::string censored_reason;
 
-  std::uint64_t bytes_read = 0;         // from the store: by the pager's count, or by the kernel's
-  std::uint64_t kernel_read_bytes = 0;  // read_bytes of the process, whatever the arm
+  std::uint64_t bytes_read = 0;  // from the store: by the pager's count, or by the kernel's
+  std::optional<std::uint64_t> kernel_read_bytes;  // of the process, whatever the arm
   std::vector<std::uint64_t> bytes_by_pass;
   std::uint64_t consumed_bytes = 0;
   double wall_s = 0;
@@ -73,7 +76,8 @@ struct ReplayResult {
   std::optional<Advice> advice;
   std::vector<std::pair<Advice, double>> advice_tried;  // with seconds
   std::uint64_t group_limit = 0;                        // 0: none
-  std::uint64_t group_need = 0;                         // P-1: the process itself
+  std::uint64_t group_need = 0;                         // P-1: the process itself, and the slack
+  std::uint64_t granted_bytes = 0;                      // P-4: the limit less the process itself
   std::string swap_guarantee;
   std::uint64_t trace_dropped = 0;
   // Of arms C, D, E.

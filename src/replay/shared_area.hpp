@@ -24,7 +24,8 @@ struct ReplayPage {
   char error[1024] = {};                 // its line; written before the child ends
   char uffd_route[64] = {};
   std::atomic<std::uint64_t> bytes_read{0};
-  std::atomic<std::uint64_t> kernel_read_bytes{0};
+  std::atomic<bool> kernel_counts{false};
+  std::atomic<std::uint64_t> kernel_read_bytes{0};  // if it does
   PagerStats stats;
   DriveRecord drive;
   TraceRing ring;

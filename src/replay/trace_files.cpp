@@ -1,5 +1,6 @@
 #include "replay/trace_files.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace resid {
@@ -15,8 +16,11 @@ TraceHeader trace_header(const Workload& workload, const ReplayConfig& config, T
     header.cycle_chunks = workload.plan.size();
     header.passes = config.drive.passes;
   }
-  for (const Chunk& c : workload.plan.chunks())
-    header.chunk_bytes.push_back(c.bytes);
+  // Of the last one, what the file has: what is read is counted so too.
+  for (const Chunk& c : workload.plan.chunks()) {
+    header.chunk_bytes.push_back(static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(c.bytes, workload.file.bytes - c.offset)));
+  }
   return header;
 }
 

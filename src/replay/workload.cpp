@@ -49,13 +49,17 @@ Result<Workload> open_file(const std::string& path) {
   if (::fstat(w.fd.get(), &st) != 0) return fail_errno(Status::unreadable, path, errno);
   if (!S_ISREG(st.st_mode)) return fail(Status::not_a_file, path, "it is no regular file");
   if (st.st_size == 0) return fail(Status::empty_file, path, "the file has no bytes");
+  if (in_memory(w.fd.get())) {
+    return fail(Status::unsupported, path, "its file system is memory: no disk would be read",
+                "put it on a disk");
+  }
   w.file.path = path;
   w.file.bytes = static_cast<std::uint64_t>(st.st_size);
   return w;
 }
 
 // The sums of all pages, read from the file itself.
-Result<void> expect_content(Workload& w) {
+Result<void> expect_content(Workload& w, const std::atomic<bool>* stop) {
   auto store = Store::open(w.fd.get(), w.path);
   if (!store) return tl::unexpected(store.error());
   constexpr std::uint64_t kBlock = 4 * 1024 * 1024;
@@ -63,6 +67,9 @@ Result<void> expect_content(Workload& w) {
   if (!buffer) return fail(Status::out_of_memory, w.path, "no memory for a read buffer");
   w.expected.resize(page_up(w.file.bytes) / kPage);
   for (std::uint64_t offset = 0; offset < w.file.bytes; offset += kBlock) {
+    if (stop != nullptr && stop->load()) {
+      return fail(Status::system, "replay", "interrupted", "start it again");
+    }
     const std::uint64_t bytes = std::min(kBlock, page_up(w.file.bytes - offset));
     std::fill_n(buffer.get(), bytes, std::uint8_t{0});  // past the end a view shows zeros
     const ReadOutcome outcome = store->read(offset, bytes, buffer.get());
@@ -150,7 +157,8 @@ Result<Workload> Workload::scan(const std::string& path, std::uint64_t chunk_byt
   return settled(std::move(*w));
 }
 
-Result<Workload> Workload::model(const std::string& path, std::uint64_t chunk_max) {
+Result<Workload> Workload::model(const std::string& path, std::uint64_t chunk_max,
+                                 const std::atomic<bool>* stop) {
   auto w = open_file(path);
   if (!w) return w;
   auto file = read_model_file(w->fd.get(), path);
@@ -169,7 +177,7 @@ Result<Workload> Workload::model(const std::string& path, std::uint64_t chunk_ma
   if (w->sequence.empty()) {
     return fail(Status::unsupported, path, "it has no tensor that a forward pass reads in order");
   }
-  if (auto ok = expect_content(*w); !ok) return tl::unexpected(ok.error());
+  if (auto ok = expect_content(*w, stop); !ok) return tl::unexpected(ok.error());
   return settled(std::move(*w));
 }
 

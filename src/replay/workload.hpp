@@ -1,6 +1,7 @@
 #pragma once
 // What a replay reads: a store, its chunks, the order of one pass, and what every chunk must hold.
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -44,8 +45,10 @@ struct Workload {
   // expected content comes from the formula, not from the file. usage: the file is none.
   static Result<Workload> scan(const std::string& path, std::uint64_t chunk_bytes);
   // A model file, read in the order of a forward pass. The expected content is read from the file
-  // past the page cache where the file system allows it. unsupported: one part of a split model.
-  static Result<Workload> model(const std::string& path, std::uint64_t chunk_max);
+  // past the page cache where the file system allows it, until `stop` is set. unsupported: one part
+  // of a split model.
+  static Result<Workload> model(const std::string& path, std::uint64_t chunk_max,
+                                const std::atomic<bool>* stop = nullptr);
 };
 
 }  // namespace resid

@@ -230,7 +230,7 @@ Result<int> run_program(const RunOptions& options) {
   RunPage& page = page_file->page();
   std::optional<RunTraces> traces;
   if (options.traces.any()) {
-    auto made = RunTraces::create(options.traces, page_file->path());
+    auto made = RunTraces::create(options.traces, page_file->path(), options.config.chunk_max);
     if (!made) return tl::unexpected(made.error());
     traces.emplace(std::move(*made));
   }
@@ -307,8 +307,7 @@ Result<int> run_program(const RunOptions& options) {
     if (code == 0) code = exit_code(written.error().status);
   };
   if (report) settle(report->commit(text));
-  if (traces && !verdict.failure)
-    settle(traces->finish(page.config.chunk_max, config_hash(page.config)));
+  if (traces && !verdict.failure) settle(traces->finish(config_hash(page.config)));
   return code;
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/status.hpp"
 #include "control/trace_area.hpp"
+#include "trace/trace.hpp"
 
 namespace resid::run {
 
@@ -24,22 +25,30 @@ struct RunTracePaths {
 class RunTraces {
  public:
   // Makes the area beside the run page and checks that the files can be written.
-  static Result<RunTraces> create(const RunTracePaths& paths, const std::string& run_page_path);
-  // Takes out what has come; to be called every few milliseconds.
+  // `chunk_max` as the run has it.
+  static Result<RunTraces> create(const RunTracePaths& paths, const std::string& run_page_path,
+                                  std::uint64_t chunk_max);
+  // Takes out what has come, and learns the chunks of files that were mapped meanwhile; to be
+  // called every few milliseconds.
   void drain();
-  // Drains once more and writes the files. `chunk_max` and `config_hash` as the run had them. Fails
-  // when a file cannot be written, a model has changed meanwhile, or events were dropped.
-  Result<void> finish(std::uint64_t chunk_max, const std::string& config_hash);
+  // Drains once more and writes the files. Fails when a file cannot be written, a model could not
+  // be read when it was mapped, or events were dropped.
+  Result<void> finish(const std::string& config_hash);
 
  private:
   struct FileClose {
     void operator()(std::FILE* f) const { std::fclose(f); }
   };
-  RunTraces(RunTracePaths paths, TraceAreaFile area, std::FILE* spool)
-      : paths_(std::move(paths)), area_(std::move(area)), spool_(spool) {}
+  RunTraces(RunTracePaths paths, TraceAreaFile area, std::FILE* spool, std::uint64_t chunk_max)
+      : paths_(std::move(paths)), area_(std::move(area)), spool_(spool), chunk_max_(chunk_max) {}
+  void learn();
   RunTracePaths paths_;
   TraceAreaFile area_;
   std::unique_ptr<std::FILE, FileClose> spool_;
+  std::uint64_t chunk_max_ = 0;
+  TraceHeader header_;         // what is known of it so far
+  std::uint32_t regions_ = 0;  // so many are in it
+  std::optional<Failure> region_failure_;
   bool spool_failed_ = false;
 };
 

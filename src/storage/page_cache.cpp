@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -56,6 +57,15 @@ bool by_mincore(int fd, std::uint64_t file_bytes, std::uint64_t& bytes) {
   return true;
 }
 
+// Whether mincore's answer means anything: since kernel 5.2 (commit 134fca9063ad) it says that
+// every page is there to whoever is neither the owner nor may write the file.
+bool mincore_tells(int fd) {
+  struct stat st {};
+  if (::fstat(fd, &st) != 0) return false;
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  return st.st_uid == ::geteuid() || ::geteuid() == 0 || ::access(link.c_str(), W_OK) == 0;
+}
+
 }  // namespace
 
 std::string_view name(CacheSource source) {
@@ -66,8 +76,12 @@ Result<CachedBytes> cached_bytes(int fd, std::uint64_t file_bytes, const std::st
   CachedBytes out;
   if (by_cachestat(fd, out.bytes)) return out;
   out.source = CacheSource::mincore;
+  if (!mincore_tells(fd)) {
+    return fail(Status::cache_unknown, path,
+                "the kernel tells what is cached of it only to its owner and who may write it");
+  }
   if (by_mincore(fd, file_bytes, out.bytes)) return out;
-  return fail_errno(Status::system, "asking what is cached of " + path, errno);
+  return fail_errno(Status::cache_unknown, "asking what is cached of " + path, errno);
 }
 
 Result<CachedBytes> drop_cached(int fd, std::uint64_t file_bytes, const std::string& path) {

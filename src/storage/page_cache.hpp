@@ -20,8 +20,9 @@ struct CachedBytes {
   CacheSource source = CacheSource::cachestat;
 };
 
-// Of the regular file behind `fd`, `file_bytes` long; `path` is for messages. system when neither
-// call answers.
+// Of the regular file behind `fd`, `file_bytes` long; `path` is for messages. cache_unknown where
+// the kernel does not tell this user: a newer one answers either call only to the file's owner or
+// who may write it.
 Result<CachedBytes> cached_bytes(int fd, std::uint64_t file_bytes, const std::string& path);
 
 // Writes back what is dirty, then drops the file's pages, again and again for up to a second: pages

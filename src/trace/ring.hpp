@@ -4,6 +4,7 @@
 // accounting lock held), one consumer. A full ring drops and counts: the fault thread waits for
 // nobody (I-13).
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,8 @@ struct TraceRing {
 
   // Which kinds are wanted: bit i for the kind of value i. Set before the pager starts.
   std::atomic<std::uint32_t> wanted{0};
+  // Added to every chunk id: another pager's chunks stand before in the same trace.
+  std::atomic<std::uint32_t> first_chunk{0};
   std::atomic<std::uint64_t> start_ns{0};  // of the clock that the pager reads; time 0 of the trace
   std::atomic<std::uint64_t> pushed{0};
   std::atomic<std::uint64_t> popped{0};
@@ -41,14 +44,18 @@ struct TraceRing {
       return;
     }
     const std::uint64_t start = start_ns.load(std::memory_order_relaxed);
-    events[at % kEvents] = {{now_ns > start ? now_ns - start : 0, chunk, detail}, kind};
+    events[at % kEvents] = {{now_ns > start ? now_ns - start : 0,
+                             first_chunk.load(std::memory_order_relaxed) + chunk, detail},
+                            kind};
     pushed.store(at + 1, std::memory_order_release);
   }
 
   // Takes the oldest events out; returns how many.
   std::size_t pop(std::span<TraceEvent> out) {
     const std::uint64_t from = popped.load(std::memory_order_relaxed);
-    const std::uint64_t until = pushed.load(std::memory_order_acquire);
+    // The other side may be a program that writes nonsense here: never more than there is room for.
+    const std::uint64_t until =
+        from + std::min(pushed.load(std::memory_order_acquire) - from, kEvents);
     std::size_t n = 0;
     while (n < out.size() && from + n < until) {
       out[n] = events[(from + n) % kEvents];

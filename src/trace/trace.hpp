@@ -28,7 +28,7 @@ namespace resid {
 enum class TraceKind : std::uint32_t {
   reference = 1,  // written by the workload: every access, hit or miss, in true order
   fault = 2,      // written by the pager: demand faults on absent chunks
-  fetch = 3,      // written by the pager: every read from the store
+  fetch = 3,      // written by the pager: every read from the store, by its first chunk
   victim = 4,     // written by the pager: every eviction
 };
 std::string_view name(TraceKind kind);
@@ -69,6 +69,7 @@ using TraceProgress = std::function<void(std::uint64_t done, std::uint64_t total
 // over. Not for concurrent use. The first failure is final: every later call repeats it.
 class TraceWriter {
  public:
+  // usage where `path` or `PATH.part` holds something that is no trace: it stays as it is.
   // write_failed or not_a_file, naming the file, when it cannot be made or another writer is at it;
   // internal for a header that contradicts itself.
   static Result<TraceWriter> create(const std::string& path, const TraceHeader& header);

@@ -57,6 +57,19 @@ Result<void> check(const std::string& path, const TraceHeader& h) {
   return {};
 }
 
+// A trace may be replaced by a trace; anything else that has the name stays. An empty file is what
+// a crash leaves.
+Result<void> check_replaceable(const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return {};  // absent, or what stands there is refused when it is opened for writing
+  struct stat st {};
+  if (::fstat(fd.get(), &st) != 0 || st.st_size == 0 || !S_ISREG(st.st_mode)) return {};
+  std::array<char, kMagic.size()> start{};
+  const ssize_t n = ::pread(fd.get(), start.data(), start.size(), 0);
+  if (n == static_cast<ssize_t>(start.size()) && start == kMagic) return {};
+  return fail(Status::usage, path, "exists and is no trace", "choose another name");
+}
+
 // Makes `path` and takes its lock. Whoever held the lock before may have renamed or removed the
 // file meanwhile; then the name leads elsewhere and we begin anew.
 Result<Fd> open_locked(const std::string& path) {
@@ -235,6 +248,9 @@ Result<TraceWriter> TraceWriter::create(const std::string& path, const TraceHead
   if (::stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode)) {
     return fail(Status::not_a_file, path, "is a folder, device or socket",
                 "name the file to write");
+  }
+  for (const std::string& name : {path, path + ".part"}) {
+    if (auto ok = check_replaceable(name); !ok) return tl::unexpected(ok.error());
   }
   auto impl = std::make_unique<Impl>();
   impl->path = path;

@@ -193,6 +193,53 @@ TEST_F(Run, traces_hold_every_fault_fetch_and_victim) {
   EXPECT_EQ(judged.code, 2);
 }
 
+// Two programs one after another, each with a pager that numbers its chunks from 0.
+TEST_F(Run, traces_of_two_programs_in_turn_do_not_mix) {
+  RESID_NEED_PRELOAD();
+  const std::string reader = kReader + " " + model();
+  const Outcome outcome = run({"--ram", "25%", "--trace", folder_ / "faults"},
+                              {"/bin/sh", "-c", reader + " && " + reader});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome dump = execute(folder_, {kResidctl, "opt", "--dump", "--json", folder_ / "faults"});
+  ASSERT_EQ(dump.code, 0) << dump.err;
+  std::istringstream lines(dump.out);
+  std::string line;
+  std::getline(lines, line);
+  const std::uint64_t chunks = nlohmann::json::parse(line).at("chunk_bytes").size();
+  ASSERT_EQ(chunks % 2, 0U);
+  std::uint64_t first = 0;
+  std::uint64_t second = 0;
+  while (std::getline(lines, line)) {
+    const auto record = nlohmann::json::parse(line);
+    if (!record.contains("chunk")) continue;
+    ++(record.at("chunk").get<std::uint64_t>() < chunks / 2 ? first : second);
+  }
+  EXPECT_GT(first, 0U);
+  EXPECT_GT(second, 0U);
+}
+
+TEST_F(Run, a_trace_never_replaces_the_model) {
+  const std::string copy = folder_ / "copy.safetensors";
+  ASSERT_EQ(execute(folder_, {"cp", model(), copy}).code, 0);
+  const Outcome outcome = run({"--ram", "25%", "--trace", copy}, {kReader, copy});
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_EQ(slurp(copy), slurp(model()));
+  const Outcome twice = run(
+      {"--ram", "25%", "--trace", folder_ / "t", "--victim-trace", folder_ / "t"}, {kReader, copy});
+  EXPECT_EQ(twice.code, 2) << twice.err;
+}
+
+// The program may have removed its model by then.
+TEST_F(Run, traces_survive_the_end_of_the_model) {
+  RESID_NEED_PRELOAD();
+  const std::string copy = folder_ / "gone.safetensors";
+  ASSERT_EQ(execute(folder_, {"cp", model(), copy}).code, 0);
+  const Outcome outcome = run({"--ram", "25%", "--trace", folder_ / "faults"},
+                              {"/bin/sh", "-c", kReader + " " + copy + "; rm " + copy});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(execute(folder_, {kResidctl, "opt", "--dump", folder_ / "faults"}).code, 0);
+}
+
 TEST_F(Run, a_trace_that_cannot_be_written_is_refused_before_the_program_starts) {
   const Outcome outcome = run({"--trace", "/no/such/folder/trace"}, {"touch", folder_ / "ran"});
   EXPECT_EQ(outcome.code, 1);

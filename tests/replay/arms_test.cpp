@@ -128,9 +128,65 @@ TEST_F(Arms, OfTheKernelRunInAGroupOfEqualMemory) {
     EXPECT_GE(r.bytes_read, kChunks * kChunk);  // cold: each byte at least once
     EXPECT_EQ(r.group_limit, r.group_need + 32 * kChunk);
     // What the process itself takes differs by its arm; by less than what is being measured.
+    // What the slack leaves is page cache to them, and they are judged by it.
+    EXPECT_GE(r.granted_bytes, 32 * kChunk);
+    EXPECT_GE(r.bytes_read, r.optimum->bytes);
     EXPECT_NEAR(static_cast<double>(r.group_need), static_cast<double>(d.group_need), 4.0 * MiB);
     ASSERT_TRUE(r.cold);
     EXPECT_EQ(r.cold->bytes, 0U);
+  }
+}
+
+// Where the budget is nearly everything, the slack decides: nobody may seem to beat the optimum.
+TEST_F(Arms, OfTheKernelDoNotBeatTheOptimumOfWhatTheyHad) {
+  if (!may_make_groups()) {
+    printf("skipped: no right to make a memory control group here\n");
+    GTEST_SKIP();
+  }
+  for (const Advice advice : {Advice::normal, Advice::sequential, Advice::willneed}) {
+    ReplayConfig config = config_for(ArmKind::a, 60);
+    config.advice = advice;
+    const ReplayResult r = run(config);
+    EXPECT_GE(r.bytes_read, r.optimum->bytes) << name(advice);
+    EXPECT_GE(r.bytes_read, *r.floor_bytes) << name(advice);
+    EXPECT_LE(r.granted_bytes, 60 * kChunk + 4 * MiB) << name(advice);
+  }
+}
+
+TEST_F(Arms, ReadNoLessThanTheyMustWithThreadsAndSmallChunks) {
+  const auto w = Workload::scan(store_.path(), 65536);
+  ASSERT_TRUE(w);
+  for (int i = 0; i < 5; ++i) {
+    ReplayConfig config = config_for(ArmKind::d, 32);
+    config.drive.threads = 3;
+    config.drive.lookahead = 1'000'000;
+    const auto r = replay(*w, config);
+    ASSERT_TRUE(r) << r.error().line();
+    EXPECT_EQ(r->bytes_read, r->kernel_read_bytes);
+    // Cold: all of it, and perhaps what a thread ahead needs of the next pass.
+    EXPECT_GE(r->bytes_by_pass.front(), kChunks * kChunk);
+    EXPECT_EQ(r->uffd_route.empty(), false);
+  }
+}
+
+TEST_F(Arms, SayWhenTheStoreIsChangedMeanwhile) {
+  for (const ArmKind arm : {ArmKind::a, ArmKind::d}) {
+    if (is_kernel(arm) && !may_make_groups()) continue;
+    const auto w = Workload::scan(store_.path(), kChunk);
+    ReplayConfig config = config_for(arm, 32);
+    config.advice = Advice::normal;
+    bool spoilt = false;
+    config.progress = [&](std::uint64_t done, std::uint64_t total) {
+      if (!spoilt && done > total / 4) {
+        spoilt = true;
+        store_.spoil(37 * kChunk + 4096 * 3 + 5);
+      }
+    };
+    config.drive.compute_ns_per_mib = 4'000'000;
+    const auto r = replay(*w, config);
+    ASSERT_TRUE(spoilt) << name(arm);
+    ASSERT_FALSE(r) << name(arm);
+    EXPECT_EQ(r.error().status, Status::store_changed) << r.error().line();
   }
 }
 

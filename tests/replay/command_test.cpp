@@ -1,5 +1,6 @@
 // `residctl replay` as scripts see it: one JSON document, exit codes, plain words for mistakes.
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -79,6 +80,45 @@ TEST(ReplayCommand, MakesAndRemovesItsOwnStore) {
   const Output r = residctl("replay --size 4MiB --chunk 256KiB --ratio 0.5 --no-probe --json");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_NE(::access(json::parse(r.out).at("store").get<std::string>().c_str(), F_OK), 0);
+}
+
+TEST(ReplayCommand, KnowsMistakesBeforeItWritesAStore) {
+  for (const std::string& arguments : {std::string("--arm Z --ratio 0.5"), std::string("--arm D"),
+                                       std::string("--arm D --ratio 0.5 --advice x")}) {
+    const std::string store = fresh_path();
+    EXPECT_EQ(residctl("replay --size 4MiB --store " + store + " " + arguments).code, 2);
+    EXPECT_NE(::access(store.c_str(), F_OK), 0) << arguments;
+  }
+  EXPECT_EQ(residctl("replay --make-store " + fresh_path()).code, 2);
+}
+
+TEST(ReplayCommand, NeverWritesATraceOverAnythingElse) {
+  const GeneratedStore store(4 * MiB);
+  const Output r =
+      residctl("replay --store " + store.path() +
+               " --chunk 256KiB --ratio 0.5 --no-probe --reference-trace " + store.path());
+  EXPECT_EQ(r.code, 2) << r.err;
+  const Fd fd(::open(store.path().c_str(), O_RDONLY));
+  EXPECT_TRUE(is_generated_store(fd.get(), 4 * MiB, store.path()).value());
+}
+
+TEST(ReplayCommand, RefusesTracesThatWouldStayEmpty) {
+  const GeneratedStore store(4 * MiB);
+  const std::string some = "replay --store " + store.path() + " --chunk 256KiB --ratio 0.5 ";
+  EXPECT_EQ(residctl(some + "--arm A --fault-trace " + fresh_path()).code, 2);
+  EXPECT_EQ(residctl(some + "--arm OPT --reference-trace " + fresh_path()).code, 2);
+}
+
+TEST(ReplayCommand, LeavesNoStoreWhenItIsStopped) {
+  const std::string folder = fresh_path();
+  ASSERT_EQ(::mkdir(folder.c_str(), 0700), 0);
+  const std::string command = "TMPDIR=" + folder +
+                              " timeout -s TERM 1 " RESID_BIN_DIR
+                              "/residctl replay --size 16MiB --chunk 256KiB --ratio 0.5 --arm OPT"
+                              " --compute-ns-per-mib 500000000 >/dev/null 2>&1";
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 124);
+  EXPECT_EQ(::rmdir(folder.c_str()), 0) << "something was left in " << folder;
 }
 
 TEST(ReplayCommand, CallsABudgetThatCannotBeAResult) {

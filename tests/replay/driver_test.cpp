@@ -43,14 +43,19 @@ struct Drive {
       : references(w.sequence.size() * config.passes), read_by_pass(config.passes) {
     record.references = references.data();
     record.read_by_pass = read_by_pass.data();
-    drive(w, config, arm, record);
+    auto driver = Driver::make(w, config, arm, record);
+    if (!driver) {
+      ADD_FAILURE() << driver.error().line();
+      return;
+    }
+    (*driver)->run();
   }
   std::vector<TraceRecord> references;
   std::vector<std::uint64_t> read_by_pass;
   DriveRecord record;
 };
 
-class Driver : public ::testing::Test {
+class DriverTest : public ::testing::Test {
  protected:
   static constexpr std::uint64_t kBytes = 4 * MiB;
   static constexpr std::uint32_t kChunks = 64;
@@ -58,7 +63,7 @@ class Driver : public ::testing::Test {
   Workload workload_ = Workload::scan(store_.path(), kBytes / kChunks).value();
 };
 
-TEST_F(Driver, ConsumesEveryByteOfEveryPass) {
+TEST_F(DriverTest, ConsumesEveryByteOfEveryPass) {
   LoggingArm arm(kBytes);
   DriveConfig config;
   config.passes = 3;
@@ -70,7 +75,7 @@ TEST_F(Driver, ConsumesEveryByteOfEveryPass) {
 }
 
 // A byte anywhere, seen by whichever thread has its slice, in every pass.
-TEST_F(Driver, NoticesAnyWrongByte) {
+TEST_F(DriverTest, NoticesAnyWrongByte) {
   for (const std::uint32_t threads : {1U, 3U}) {
     for (std::uint64_t at = 5; at < kBytes; at += kBytes / 7) {
       LoggingArm arm(kBytes);
@@ -86,7 +91,7 @@ TEST_F(Driver, NoticesAnyWrongByte) {
 }
 
 // Another page's bytes, and a hole's zeros, are what a broken pager would show.
-TEST_F(Driver, NoticesAPageOfAnotherPlaceAndAHole) {
+TEST_F(DriverTest, NoticesAPageOfAnotherPlaceAndAHole) {
   LoggingArm swapped(kBytes);
   std::swap_ranges(swapped.words_.begin(), swapped.words_.begin() + 512,
                    swapped.words_.begin() + 512);
@@ -98,7 +103,7 @@ TEST_F(Driver, NoticesAPageOfAnotherPlaceAndAHole) {
   EXPECT_EQ(Drive(workload_, config, hole).record.mismatches, 1U);
 }
 
-TEST_F(Driver, RecordsFirstTouchesInTheOrderOfTheSequence) {
+TEST_F(DriverTest, RecordsFirstTouchesInTheOrderOfTheSequence) {
   for (const std::uint32_t threads : {1U, 2U, 5U}) {
     for (const std::uint32_t lookahead : {0U, 3U, 1000U}) {
       LoggingArm arm(kBytes);
@@ -122,7 +127,7 @@ TEST_F(Driver, RecordsFirstTouchesInTheOrderOfTheSequence) {
   }
 }
 
-TEST_F(Driver, SignalsWhenThread0IsDoneIfToldSo) {
+TEST_F(DriverTest, SignalsWhenThread0IsDoneIfToldSo) {
   LoggingArm arm(kBytes);
   DriveConfig config;
   config.passes = 2;
@@ -135,13 +140,40 @@ TEST_F(Driver, SignalsWhenThread0IsDoneIfToldSo) {
     EXPECT_EQ(arm.consumed_[i], i % kChunks);
 }
 
-TEST_F(Driver, ComputesForAsLongAsItIsTold) {
+TEST_F(DriverTest, ComputesForAsLongAsItIsTold) {
   LoggingArm arm(kBytes);
   DriveConfig config;
   config.passes = 1;
   config.compute_ns_per_mib = 5'000'000;
   const Drive run(workload_, config, arm);
   EXPECT_GE(run.record.wall_ns, 4 * 5'000'000U);
+}
+
+// Threads that were made and never let go end with their driver.
+TEST_F(DriverTest, GoesAwayWithoutHavingRun) {
+  LoggingArm arm(kBytes);
+  DriveConfig config;
+  config.threads = 4;
+  std::vector<TraceRecord> references(kChunks * config.passes);
+  std::vector<std::uint64_t> read_by_pass(config.passes);
+  DriveRecord record;
+  record.references = references.data();
+  record.read_by_pass = read_by_pass.data();
+  { ASSERT_TRUE(Driver::make(workload_, config, arm, record)); }
+  EXPECT_EQ(record.started, 0U);
+}
+
+TEST_F(DriverTest, StopsAtTheNextChunk) {
+  for (const std::uint32_t threads : {1U, 3U}) {
+    LoggingArm arm(kBytes);
+    std::atomic<bool> stop{true};
+    DriveConfig config;
+    config.threads = threads;
+    config.lookahead = 2;
+    config.stop = &stop;
+    const Drive run(workload_, config, arm);
+    EXPECT_EQ(run.record.consumed, 0U);
+  }
 }
 
 TEST(Slices, CoverAChunkOnce) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -46,6 +47,14 @@ TEST(TheRing, DropsAndCountsWhenItIsFull) {
   EXPECT_EQ(out[0].record.chunk, 0U);
   ring->push(TraceKind::fetch, 2000, 99, 0);  // there is room again
   EXPECT_EQ(ring->dropped.load(), 5U);
+}
+
+// The area is shared with a program that may write anything.
+TEST(TheRing, NeverGivesMoreThanItHolds) {
+  auto ring = ring_of(TraceKind::fetch);
+  ring->pushed = std::uint64_t{1} << 62;
+  std::vector<TraceEvent> out(2 * TraceRing::kEvents);
+  EXPECT_LE(ring->pop(out), TraceRing::kEvents);
 }
 
 TEST(TheRing, LosesNothingBetweenTwoThreads) {

@@ -356,19 +356,34 @@ TEST_F(TraceFile, AHeaderThatNoReaderAcceptsIsNotWritten) {
 }
 
 TEST_F(TraceFile, HasItsNameOnlyWhenItIsWhole) {
-  put(path("t"), "what was there before");
+  small_file("t");
+  const auto before = get(path("t"));
   {
     auto writer = TraceWriter::create(path("t"), small_header());
     ASSERT_TRUE(writer);
     ASSERT_TRUE(writer->append(records_of({0, 1, 2})));
-    EXPECT_EQ(get(path("t")), "what was there before");
+    EXPECT_EQ(get(path("t")), before);
     EXPECT_TRUE(std::filesystem::exists(path("t.part")));
   }
   EXPECT_THAT(files(), ElementsAre("t"));  // not finished: nothing is left behind
-  EXPECT_EQ(get(path("t")), "what was there before");
+  EXPECT_EQ(get(path("t")), before);
   small_file("t");
   EXPECT_THAT(files(), ElementsAre("t"));
   EXPECT_TRUE(read_trace(path("t")));
+}
+
+// A model whose name was given by mistake is worth more than a trace.
+TEST_F(TraceFile, ReplacesNothingButATrace) {
+  for (const char* name : {"t", "t.part"}) {
+    put(path(name), "a model of many gigabytes");
+    const auto writer = TraceWriter::create(path("t"), small_header());
+    ASSERT_FALSE(writer) << name;
+    EXPECT_EQ(exit_code(writer.error().status), 2);
+    EXPECT_EQ(get(path(name)), "a model of many gigabytes");
+    std::filesystem::remove(path(name));
+  }
+  put(path("t"), "");  // what a crash or touch(1) leaves
+  EXPECT_TRUE(TraceWriter::create(path("t"), small_header()));
 }
 
 TEST_F(TraceFile, WhatACrashLeftIsWrittenOver) {
