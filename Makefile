@@ -5,7 +5,7 @@ LLAMA := $(if $(filter no,$(WITH_LLAMA)),,tools/get-llama --print)
 SOURCES = $(shell git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' '*.mm')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check check-storm check-vm asan tsan fuzz bench install format format-check tidy clean
+.PHONY: help build demo check check-storm check-vm asan tsan fuzz bench report install format format-check tidy clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -43,6 +43,11 @@ bench: ## build the micro-benchmarks and run them
 	cmake --build build/release
 	@set -e; for program in build/release/bench/*; do \
 	  if [ -f "$$program" ] && [ -x "$$program" ]; then echo "$$program"; "$$program"; fi; done
+
+report: build ## the standard sweep of every arm into build/report: figures, tables, one page (REPORT_ARGS=... adds options)
+	build/release/bin/residctl sweep --out build/report --size 1GiB --chunk 2MiB --arms A,B,C,D,E,OPT \
+	  --ratios 0.25,0.375,0.5,0.625,0.75 --repeats 3 $(REPORT_ARGS)
+	@echo "$(CURDIR)/build/report/report.html"
 
 install: ## into PREFIX (default /usr/local), below DESTDIR if set
 	cmake --preset release -DRESID_BENCH=OFF -DCMAKE_INSTALL_PREFIX="$(PREFIX)"

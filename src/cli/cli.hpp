@@ -116,6 +116,7 @@ void add_inspect(Frame& frame);
 void add_opt(Frame& frame);
 void add_replay(Frame& frame);
 void add_run(Frame& frame);
+void add_sweep(Frame& frame);
 void add_synth(Frame& frame);
 
 }  // namespace resid::cli
