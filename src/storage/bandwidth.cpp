@@ -1,8 +1,9 @@
 #include "storage/bandwidth.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -14,27 +15,56 @@
 namespace resid {
 namespace {
 
-struct AlignedFree {
-  void operator()(void* p) const { std::free(p); }
+// Memory in huge pages where the machine gives them: a device takes a request in so many pieces of
+// contiguous memory and no more (max_segments of its queue), so that a request into scattered 4 KiB
+// pages is cut into several. On a virtio disk of 254 segments the same reads of 2 MiB gave 1.0 GB/s
+// into small pages and 2.6 GB/s into huge ones; what a disk gives is the latter.
+class Buffer {
+ public:
+  explicit Buffer(std::uint64_t bytes) : bytes_(bytes + kHuge) {
+    void* memory =
+        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    memory_ = static_cast<std::uint8_t*>(memory);
+    (void)::madvise(memory_, bytes_, MADV_HUGEPAGE);
+    std::fill_n(data(), bytes, std::uint8_t{0});  // present before the clock runs
+  }
+  ~Buffer() {
+    if (memory_ != nullptr) ::munmap(memory_, bytes_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  explicit operator bool() const { return memory_ != nullptr; }
+  std::uint8_t* data() const {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_);
+    return memory_ + ((kHuge - address % kHuge) % kHuge);
+  }
+
+ private:
+  static constexpr std::uint64_t kHuge = 2 * 1024 * 1024;
+  std::uint64_t bytes_;
+  std::uint8_t* memory_ = nullptr;
 };
-using Buffer = std::unique_ptr<void, AlignedFree>;
 
 // Reads in flight: one thread and one buffer each.
 class Readers {
  public:
-  Readers(const Store& store, std::uint64_t request, std::uint64_t end_ns)
+  Readers(const Store& store, std::uint64_t request)
       : store_(store),
         request_(std::min(request, page_up(store.bytes()))),
-        requests_((store.bytes() + request_ - 1) / request_),
-        end_ns_(end_ns) {}
+        requests_((store.bytes() + request_ - 1) / request_) {}
 
-  bool start(std::uint32_t depth) {
+  bool prepare(std::uint32_t depth) {
     for (std::uint32_t i = 0; i < depth; ++i) {
-      buffers_.emplace_back(std::aligned_alloc(kPage, request_));
-      if (!buffers_.back()) return false;
-      threads_.emplace_back([this, buffer = buffers_.back().get()] { loop(buffer); });
+      buffers_.push_back(std::make_unique<Buffer>(request_));
+      if (!*buffers_.back()) return false;
     }
     return true;
+  }
+  void start(std::uint64_t end_ns) {
+    end_ns_ = end_ns;
+    for (const auto& buffer : buffers_)
+      threads_.emplace_back([this, into = buffer->data()] { loop(into); });
   }
   ~Readers() { join(); }
   void join() {
@@ -64,8 +94,8 @@ class Readers {
   const Store& store_;
   const std::uint64_t request_;
   const std::uint64_t requests_;
-  const std::uint64_t end_ns_;
-  std::vector<Buffer> buffers_;
+  std::uint64_t end_ns_ = 0;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::thread> threads_;
   std::atomic<std::uint64_t> next_{0};
   std::atomic<std::uint64_t> bytes_{0};
@@ -79,12 +109,13 @@ Result<Bandwidth> best_bandwidth(const Store& store, std::uint64_t request_bytes
   Bandwidth best;
   best.direct = store.direct();
   for (const std::uint32_t depth : depths) {
-    const std::uint64_t began = now_ns();
     try {
-      Readers readers(store, request_bytes, began + static_cast<std::uint64_t>(seconds * 1e9));
-      if (!readers.start(depth)) {
+      Readers readers(store, request_bytes);
+      if (!readers.prepare(depth)) {
         return fail(Status::out_of_memory, store.path(), "no memory for read buffers");
       }
+      const std::uint64_t began = now_ns();
+      readers.start(began + static_cast<std::uint64_t>(seconds * 1e9));
       readers.join();
       if (readers.status() != Status::ok) {
         return fail(readers.status(), store.path(), "it could not be read to the end");

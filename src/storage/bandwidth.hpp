@@ -17,7 +17,8 @@ struct Bandwidth {
 };
 
 // The best of the given depths, each tried for `seconds`, or until every thread has gone once round
-// the file. Reads of `request_bytes` (whole pages), one after another through the file.
+// the file. Reads of `request_bytes` (whole pages), one after another through the file, into memory
+// that is as contiguous as the machine gives it.
 Result<Bandwidth> best_bandwidth(const Store& store, std::uint64_t request_bytes,
                                  std::span<const std::uint32_t> depths, double seconds);
 

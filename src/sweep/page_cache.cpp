@@ -13,6 +13,7 @@
 namespace resid::sweep {
 namespace {
 
+constexpr int kWarmRounds = 4;
 constexpr std::size_t kBlock = 4U << 20;
 
 // Calls act(fd, bytes, path) for every file and adds up what it says is cached.
@@ -51,12 +52,17 @@ Result<CachedBytes> make_cold(const std::vector<std::string>& files) {
 Result<CachedBytes> make_warm(const std::vector<std::string>& files) {
   const auto buffer = std::make_unique<char[]>(kBlock);
   return for_all(files, [&](int fd, std::uint64_t bytes, const std::string& path) {
-    for (;;) {
-      const ssize_t n = ::read(fd, buffer.get(), kBlock);
-      if (n == 0) return cached_bytes(fd, bytes, path);
-      if (n < 0 && errno != EINTR) {
-        return Result<CachedBytes>(fail_errno(Status::read_failed, path, errno));
+    // A kernel that runs DAMON drops what nobody has used for a while, even as it is read here.
+    for (int round = 0;; ++round) {
+      for (std::uint64_t at = 0; at < bytes;) {
+        const ssize_t n = ::pread(fd, buffer.get(), kBlock, static_cast<off_t>(at));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return Result<CachedBytes>(fail_errno(Status::read_failed, path, errno));
+        if (n == 0) break;
+        at += static_cast<std::uint64_t>(n);
       }
+      auto found = cached_bytes(fd, bytes, path);
+      if (!found || found->bytes >= bytes || round == kWarmRounds) return found;
     }
   });
 }
