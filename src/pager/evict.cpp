@@ -15,6 +15,13 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Ch
     reservation = budget.try_reserve(lock, bytes);
     if (reservation) return Status::ok;
     if (stop.load(std::memory_order_relaxed)) return Status::infeasible;
+    // The chunk that the reader has just left may not be published yet, though its reader went on
+    // and faults again: without it the policy would name another, which is needed sooner. It takes
+    // microseconds.
+    if (publishing.load() != 0) {
+      transition.wait(lock);
+      continue;
+    }
     const ChunkId victim = policy->select_victim();
     if (victim != kNoChunk) {
       // Admission: a prefetch may only displace what is needed later than itself.

@@ -116,6 +116,7 @@ void Pager::Impl::carry(Lock& lock, ChunkId head, Purpose purpose) {
   // I-5: every byte is there. The chunks stay FETCHING until CONTINUE has returned: were they
   // RESIDENT already, a punch could take the pages from under it.
   std::uint64_t left_asleep = 0;
+  publishing.fetch_add(1);
   for (std::uint32_t i = 0; i < count_; ++i) {
     const ChunkIndex index = first + i;
     // A prefetched chunk is mapped but for its first page: the touch of that page is a minor fault,
@@ -143,6 +144,7 @@ void Pager::Impl::carry(Lock& lock, ChunkId head, Purpose purpose) {
     policy->candidate(region.first_chunk + index);
   }
   if (demanded) make_current(lock, head, count_);
+  publishing.fetch_sub(1);
   const auto read_us = static_cast<std::uint32_t>((read_ended - read_began) / 1000);
   note(lock, TraceKind::fetch, read_began, head,
        read_us | (purpose == Purpose::prefetch ? kPrefetchFetch : 0));

@@ -202,6 +202,9 @@ struct Pager::Impl {
   std::vector<std::unique_ptr<Region>> regions;
   JobQueue demand;
   JobQueue prefetch;
+  // Fetches whose bytes are being mapped: their readers go on before the chunk is published. Raised
+  // without the lock, lowered with it.
+  std::atomic<std::uint32_t> publishing{0};
   std::uint32_t jobs_in_hand = 0;  // taken out of a queue and not yet done with
   std::uint64_t fetches_since_reconcile = 0;
   std::uint32_t largest_chunk = 0;

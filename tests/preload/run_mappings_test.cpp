@@ -46,6 +46,7 @@ TEST_P(Mappings, as_a_user_without_rights) {
   RESID_NEED_PRELOAD();
   if (::getuid() != 0) GTEST_SKIP() << "only root can become nobody";
   if (GetParam() == "mlock") GTEST_SKIP() << "RLIMIT_MEMLOCK decides there";
+  if (!everybody_can_reach(kOps)) GTEST_SKIP() << kOps << " lies in a folder closed to nobody";
   Folder own;  // nobody's output files
   const std::string report = own / "report.json";
   const Outcome outcome = execute(

@@ -49,6 +49,15 @@ class Folder {
   std::string path_;
 };
 
+// Whether every folder above `path` lets any user through: a checkout below /root does not.
+inline bool everybody_can_reach(const std::string& path) {
+  for (std::size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
+    struct stat st {};
+    if (::stat(path.substr(0, at).c_str(), &st) != 0 || (st.st_mode & S_IXOTH) == 0) return false;
+  }
+  return true;
+}
+
 // A safetensors file of `tensors` tensors of `bytes_each`, filled so that every page differs.
 inline void write_safetensors(const std::string& path, int tensors, std::uint64_t bytes_each) {
   nlohmann::json header;
@@ -105,13 +114,15 @@ class Process {
     for (std::string& word : words)
       argv.push_back(word.data());
     argv.push_back(nullptr);
-    // Before the fork: what an earlier process in this folder said must not be taken for this one's.
+    // Before the fork: what an earlier process in this folder said must not be taken for this
+    // one's.
     ::unlink(out_.c_str());
     ::unlink(err_.c_str());
     pid_ = ::fork();
     if (pid_ == 0) {
       // A shell's background job ignores these, and so would everything it starts.
-      for (const int number : {SIGINT, SIGQUIT, SIGHUP, SIGTERM}) ::signal(number, SIG_DFL);
+      for (const int number : {SIGINT, SIGQUIT, SIGHUP, SIGTERM})
+        ::signal(number, SIG_DFL);
       ::dup2(::open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDOUT_FILENO);
       ::dup2(::open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
       ::execvp(argv[0], argv.data());
