@@ -28,6 +28,7 @@ void Pager::Impl::worker_loop() {
     const ChunkId head = pop(lock, is_demand ? demand : prefetch);
     if (test_fault.load(std::memory_order_relaxed) == TestFault::drop_next_job) {
       test_fault.store(TestFault::none);
+      transition.notify_all();
       continue;
     }
     run_job(lock, head, is_demand ? Purpose::demand : Purpose::prefetch);

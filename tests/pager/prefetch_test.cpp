@@ -77,7 +77,10 @@ TEST(Prefetch, AChunkThatIsWantedBeforeItsReadEndsIsKeptLikeADemandAndMovesTheWi
   Rig rig(store, with_prefetch(8 * kChunk, 1), kChunk);
   g_hold = true;
   g_read_fault_hook.store(&hold_chunk_1);
-  store.mismatches(rig.view, 0, 8);  // chunk 1 is being read ahead from here on
+  store.mismatches(rig.view, 0, 8);
+  // Its reader goes on before the fetch is done with. From here on chunk 1 is being read ahead.
+  while (rig.stats.prefetch_issued.load() == 0)
+    std::this_thread::yield();
   std::uint64_t wrong = 0;
   std::thread reader([&] { wrong = store.mismatches(rig.view, kChunk, kChunk + 8); });
   while (rig.stats.prefetch_late.load() == 0)
