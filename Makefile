@@ -36,7 +36,7 @@ tsan: ## the quick tests, and the library's own under the thread sanitizer
 
 fuzz: ## build the fuzzers (clang) into build/fuzz
 	cmake --preset fuzz
-	cmake --build build/fuzz
+	cmake --build --preset fuzz
 
 bench: ## build the micro-benchmarks and run them
 	cmake --preset release -DRESID_BENCH=ON
