@@ -1,8 +1,8 @@
 /* residctl's C interface: authority over which parts of a model file are in memory.
  *
  * A pager keeps at most a budget of bytes of all mapped files resident. A file is mapped as with
- * mmap(2), read only; a touch of an absent part reads it from the disk, and what the policy names is
- * given up for it. Linux 5.14 or later.
+ * mmap(2), read only; a touch of an absent part reads it from the disk, and what the policy names
+ * is given up for it. Linux 5.14 or later.
  *
  * Errors: functions return 0 or a positive enum resid_status; resid_last_error() has the whole
  * message of the calling thread's last failure, in the form `residctl: what : why : what to do`.
@@ -38,17 +38,18 @@ typedef struct resid_pager resid_pager;
 typedef struct resid_pin resid_pin;
 
 struct resid_options {
-  size_t struct_size;         /* sizeof(struct resid_options) of the caller */
-  uint64_t budget_bytes;      /* at least two chunks; no default */
-  uint64_t chunk_max;         /* largest chunk, a multiple of 4096; 2 MiB */
-  const char* policy;         /* "layer_order_declared", "layer_order_learned", "lru" */
-  uint32_t fetch_workers;     /* threads that read; 4 */
-  uint32_t prefetch_depth;    /* chunks read ahead in the known order; 0 = none */
-  uint32_t protect_current;   /* 1: never give up the chunk in use nor the one before it */
-  uint32_t faults_are_access; /* 1 (default): a fault tells the position; 0: only resid_access does */
+  size_t struct_size;       /* sizeof(struct resid_options) of the caller */
+  uint64_t budget_bytes;    /* at least two chunks; no default */
+  uint64_t chunk_max;       /* largest chunk, a multiple of 4096; 2 MiB */
+  const char* policy;       /* "layer_order_declared", "layer_order_learned", "lru" */
+  uint32_t fetch_workers;   /* threads that read; 4 */
+  uint32_t prefetch_depth;  /* chunks read ahead in the known order; 0 = none */
+  uint32_t protect_current; /* 1: never give up the chunk in use nor the one before it */
+  uint32_t
+      faults_are_access; /* 1 (default): a fault tells the position; 0: only resid_access does */
 };
-/* Fills in the defaults; `struct_size` is the caller's sizeof(struct resid_options), so that a program
- * built against an older header works with a newer library. */
+/* Fills in the defaults; `struct_size` is the caller's sizeof(struct resid_options), so that a
+ * program built against an older header works with a newer library. */
 RESID_API void resid_options_init(struct resid_options* options, size_t struct_size);
 
 /* Starts a pager. Fails where swap could undo residency, where userfaultfd is denied, or on bad
@@ -65,8 +66,8 @@ RESID_API int resid_map(resid_pager* pager, const char* path, const void** addre
                         uint64_t* bytes);
 RESID_API int resid_unmap(resid_pager* pager, const void* address, uint64_t bytes);
 
-/* Fetches a range and keeps it resident until resid_unpin. Fails with RESID_INFEASIBLE when the pins
- * would leave less than two chunks of the budget. */
+/* Fetches a range and keeps it resident until resid_unpin. Fails with RESID_INFEASIBLE when the
+ * pins would leave less than two chunks of the budget. */
 RESID_API int resid_pin_range(resid_pager* pager, const void* address, uint64_t bytes,
                               resid_pin** pin);
 RESID_API void resid_unpin(resid_pin* pin);
@@ -77,8 +78,8 @@ RESID_API int resid_will_need(resid_pager* pager, const void* address, uint64_t 
 /* Tells that the workload is reading (or about to read) the chunk at `address`. */
 RESID_API int resid_access(resid_pager* pager, const void* address);
 
-/* The order in which the workload reads, as one cycle over ranges of the mappings. Replaces what was
- * derived from the model's layers. */
+/* The order in which the workload reads, as one cycle over ranges of the mappings. Replaces what
+ * was derived from the model's layers. */
 struct resid_range {
   const void* address;
   uint64_t bytes;
@@ -121,7 +122,7 @@ enum resid_status {
   RESID_OK = 0,
   RESID_USAGE = 1,
   RESID_NO_SUCH_FILE = 2,
-  RESID_BAD_FILE = 3,       /* unreadable, empty, damaged or of an unknown kind */
+  RESID_BAD_FILE = 3, /* unreadable, empty, damaged or of an unknown kind */
   RESID_BUDGET_TOO_SMALL = 4,
   RESID_INFEASIBLE = 5,
   RESID_NO_USERFAULTFD = 6,
