@@ -109,7 +109,10 @@ void consume(const Workload& w, const DriveConfig& config, const std::uint8_t* v
 struct Driver::Impl {
   Impl(const Workload& w, const DriveConfig& c, Arm& a, DriveRecord& r)
       : workload(w), config(c), arm(a), record(r), frontier(workload, config, arm, record, start) {}
-  ~Impl() { release(Gate::end); }
+  ~Impl() {
+    open(Gate::end);
+    join();
+  }
 
   enum class Gate : std::uint8_t { closed, open, end };
 
@@ -121,12 +124,14 @@ struct Driver::Impl {
     }
     consume(workload, config, arm.view(), thread, frontier);
   }
-  void release(Gate to) {
+  void open(Gate to) {
     {
       const std::lock_guard lock(mutex);
-      if (gate == Gate::closed) gate = to;
+      gate = to;
     }
     opened.notify_all();
+  }
+  void join() {
     for (std::thread& t : helpers)
       t.join();
     helpers.clear();
@@ -164,13 +169,9 @@ void Driver::run() {
   Impl& d = *impl_;
   d.start = now_ns();
   d.arm.begin();
-  {
-    const std::lock_guard lock(d.mutex);
-    d.gate = Impl::Gate::open;
-  }
-  d.opened.notify_all();
+  d.open(Impl::Gate::open);
   consume(d.workload, d.config, d.arm.view(), 0, d.frontier);
-  d.release(Impl::Gate::open);
+  d.join();
   d.record.wall_ns.store(now_ns() - d.start, std::memory_order_release);
   d.arm.settle();
   if (d.record.consumed == d.workload.sequence.size() * d.config.passes) {

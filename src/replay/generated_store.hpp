@@ -24,8 +24,8 @@ struct MakeStoreOptions {
   const std::atomic<bool>* stop = nullptr;  // when set, the half-made file goes and it fails
 };
 
-// Writes `bytes` (whole pages) of generated words to `path`, synced. Written under a temporary name
-// beside it, so that a file of this name is whole. usage: exists already, or no whole pages.
+// Writes `bytes` (whole pages) of generated words to `path`, synced; a file of this name is whole,
+// and nothing is left of one that is not. usage: exists already, or no whole pages.
 Result<void> make_store(const std::string& path, std::uint64_t bytes,
                         const MakeStoreOptions& options = {});
 

@@ -351,11 +351,16 @@ Result<void> Attempt::compare(std::span<const TraceRecord> references) {
   return {};
 }
 
+Result<ReplayResult> run_once(const Workload& workload, const ReplayConfig& config,
+                              std::optional<Advice> advice) {
+  Attempt attempt{workload, config, advice, {}};
+  if (auto ok = attempt.run(); !ok) return tl::unexpected(ok.error());
+  return std::move(attempt.result);
+}
+
 Result<ReplayResult> run_kernel_arm(const Workload& workload, const ReplayConfig& config) {
   if (config.advice || config.arm == ArmKind::b) {
-    Attempt attempt{workload, config, config.advice.value_or(Advice::normal), {}};
-    if (auto ok = attempt.run(); !ok) return tl::unexpected(ok.error());
-    return std::move(attempt.result);
+    return run_once(workload, config, config.advice.value_or(Advice::normal));
   }
   // Two passes of each decide which is the best here and now; then comes one whole run of it, as
   // every other arm has one.
@@ -366,17 +371,16 @@ Result<ReplayResult> run_kernel_arm(const Workload& workload, const ReplayConfig
   Advice best = Advice::normal;
   double least = std::numeric_limits<double>::infinity();
   for (const Advice advice : {Advice::normal, Advice::sequential}) {
-    Attempt attempt{workload, trial, advice, {}};
-    if (auto ok = attempt.run(); !ok) return tl::unexpected(ok.error());
-    tried.emplace_back(advice, attempt.result.wall_s);
-    if (attempt.result.censored || attempt.result.wall_s >= least) continue;
+    auto result = run_once(workload, trial, advice);
+    if (!result) return result;
+    tried.emplace_back(advice, result->wall_s);
+    if (result->censored || result->wall_s >= least) continue;
     best = advice;
-    least = attempt.result.wall_s;
+    least = result->wall_s;
   }
-  Attempt attempt{workload, config, best, {}};
-  if (auto ok = attempt.run(); !ok) return tl::unexpected(ok.error());
-  attempt.result.advice_tried = std::move(tried);
-  return std::move(attempt.result);
+  auto result = run_once(workload, config, best);
+  if (result) result->advice_tried = std::move(tried);
+  return result;
 }
 
 // No run: what the optimum of the workload's own sequence would read.
@@ -423,9 +427,7 @@ Result<ReplayResult> replay(const Workload& workload, const ReplayConfig& config
   } else if (is_kernel(config.arm)) {
     result = run_kernel_arm(workload, config);
   } else {
-    Attempt attempt{workload, config, std::nullopt, {}};
-    if (auto ok = attempt.run(); !ok) return tl::unexpected(ok.error());
-    result = std::move(attempt.result);
+    result = run_once(workload, config, std::nullopt);
   }
   if (!result) return result;
   const std::uint64_t room = is_kernel(config.arm) && result->granted_bytes != 0

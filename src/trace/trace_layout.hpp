@@ -14,6 +14,7 @@
 #include <span>
 #include <type_traits>
 
+#include "base/hash.hpp"
 #include "trace/trace.hpp"
 
 namespace resid::trace_layout {
@@ -64,15 +65,12 @@ inline constexpr std::uint32_t kEndMark = 0x21444e45;  // "END!" where the least
 class Checksum {
  public:
   void add(std::span<const std::byte> data) {
-    std::uint64_t sum = sum_;
-    for (const std::byte b : data)
-      sum = (sum ^ static_cast<std::uint64_t>(b)) * 0x100000001b3ULL;
-    sum_ = sum;
+    sum_ = fnv1a({reinterpret_cast<const char*>(data.data()), data.size()}, sum_);
   }
   std::uint64_t value() const { return sum_; }
 
  private:
-  std::uint64_t sum_ = 0xcbf29ce484222325ULL;
+  std::uint64_t sum_ = fnv1a({});
 };
 
 // What is wrong with a record of such a trace, or null: its id is checked against `chunk_count`,

@@ -148,8 +148,7 @@ TEST_F(Arms, WithASynchronousHandlerReadTheSame) {
 
 TEST_F(Arms, OfTheKernelRunInAGroupOfEqualMemory) {
   if (!may_make_groups()) {
-    printf("skipped: no right to make a memory control group here\n");
-    GTEST_SKIP();
+    GTEST_SKIP() << "no right to make a memory control group here";
   }
   const ReplayResult d = run(config_for(ArmKind::d, 32));
   for (const ArmKind arm : {ArmKind::a, ArmKind::b}) {
@@ -170,8 +169,7 @@ TEST_F(Arms, OfTheKernelRunInAGroupOfEqualMemory) {
 // Where the budget is nearly everything, the slack decides: nobody may seem to beat the optimum.
 TEST_F(Arms, OfTheKernelDoNotBeatTheOptimumOfWhatTheyHad) {
   if (!may_make_groups()) {
-    printf("skipped: no right to make a memory control group here\n");
-    GTEST_SKIP();
+    GTEST_SKIP() << "no right to make a memory control group here";
   }
   for (const Advice advice : {Advice::normal, Advice::sequential, Advice::willneed}) {
     ReplayConfig config = config_for(ArmKind::a, 60);
@@ -261,8 +259,7 @@ TEST_F(Arms, AreCensoredWhereTheBudgetHoldsNoTwoChunks) {
 // The kernel ends an arm that holds more than its group may: a result, not a crash.
 TEST_F(Arms, AreCensoredWhenTheKernelEndsThem) {
   if (!may_make_groups()) {
-    printf("skipped: no right to make a memory control group here\n");
-    GTEST_SKIP();
+    GTEST_SKIP() << "no right to make a memory control group here";
   }
   ReplayConfig config = config_for(ArmKind::d, 48);
   config.slack_bytes = -static_cast<std::int64_t>(32 * kChunk);

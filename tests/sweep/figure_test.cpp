@@ -199,19 +199,5 @@ TEST(NotDrawn, WithoutGnuplot) {
   EXPECT_EQ(svg.error().status, Status::program_not_found);
 }
 
-// ctest knows a skip by the exit code.
-class SkipCode : public testing::EmptyTestEventListener {
-  void OnTestProgramEnd(const testing::UnitTest& all) override {
-    if (all.skipped_test_count() > 0 && all.failed_test_count() == 0) {
-      std::fflush(nullptr);
-      ::_exit(77);
-    }
-  }
-};
-const bool kListening = [] {
-  testing::UnitTest::GetInstance()->listeners().Append(new SkipCode);
-  return true;
-}();
-
 }  // namespace
 }  // namespace resid::sweep
