@@ -338,16 +338,12 @@ Result<int> make_only(const Options& o, const Context& context) {
 
 // The workload, and the store file only as long as it has a name.
 Result<Workload> workload_of(const Options& o, const std::atomic<bool>& stop) {
-  auto chunk = parse_bytes(o.chunk, "--chunk");
+  auto chunk = parse_chunk(o.chunk, "--chunk");
   if (!chunk) return tl::unexpected(chunk.error());
   if (o.model) return Workload::model(*o.model, *chunk, &stop);
   if (!o.size && !o.store) {
     return fail(Status::usage, "replay", "nothing to read was named",
                 "give --size, --store or --model");
-  }
-  if (*chunk == 0 || *chunk % kPage != 0 || *chunk > (1ULL << 30)) {
-    return fail(Status::usage, "--chunk",
-                fmt::format("{} is not a multiple of 4 KiB between 4 KiB and 1 GiB", o.chunk));
   }
   StoreFile store;
   auto path = store.prepare(o, stop);

@@ -78,13 +78,8 @@ Result<RunConfig> to_config(const Settings& s) {
       return fail(Status::budget_too_small, s.ram.origin, "the budget is zero");
     }
   }
-  auto chunk = parse_bytes(s.chunk_max.value, s.chunk_max.origin);
+  auto chunk = parse_chunk(s.chunk_max.value, s.chunk_max.origin);
   if (!chunk) return tl::unexpected(chunk.error());
-  if (*chunk % kPage != 0 || *chunk == 0 || *chunk > (1ULL << 30)) {
-    return fail(
-        Status::usage, s.chunk_max.origin,
-        fmt::format("{} is not a multiple of 4 KiB between 4 KiB and 1 GiB", s.chunk_max.value));
-  }
   config.chunk_max = *chunk;
   config.fetch_workers = static_cast<std::uint32_t>(s.fetch_workers.count());
   config.fetching_timeout_ms = static_cast<std::uint32_t>(s.fetching_timeout_ms.count());

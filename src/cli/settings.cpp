@@ -275,4 +275,14 @@ nlohmann::json explain_json(std::span<const Setting* const> settings) {
   return out;
 }
 
+Result<std::uint64_t> parse_chunk(const std::string& value, const std::string& origin) {
+  auto chunk = parse_bytes(value, origin);
+  if (!chunk) return chunk;
+  if (*chunk % kPage != 0 || *chunk == 0 || *chunk > (1ULL << 30)) {
+    return fail(Status::usage, origin,
+                fmt::format("{} is not a multiple of 4 KiB between 4 KiB and 1 GiB", value));
+  }
+  return chunk;
+}
+
 }  // namespace resid::cli

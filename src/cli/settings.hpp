@@ -42,6 +42,9 @@ ValueKind switch_value();
 // A number, or one of the words ("auto").
 ValueKind count_or_value(std::uint64_t low, std::uint64_t high, std::vector<std::string> words);
 
+// The size of a chunk: whole pages, from one to 1 GiB.
+Result<std::uint64_t> parse_chunk(const std::string& value, const std::string& origin);
+
 struct SettingSpec {
   std::string key;  // "chunk-max": --chunk-max, RESIDCTL_CHUNK_MAX, chunk-max = ... in the file
   ValueKind kind;

@@ -122,6 +122,15 @@ Result<SwapGuarantee> swap_guarantee(const MemoryFacts& memory, const MemoryCgro
                   format_bytes(budget));
 }
 
+Result<SwapGuarantee> swap_guarantee(const MemoryFacts& memory, const MemoryCgroup& group,
+                                     const ChildGroup* child, std::uint64_t budget) {
+  if (child == nullptr || !child->swap_forbidden()) return swap_guarantee(memory, group, budget);
+  MemoryCgroup inside = group;
+  inside.version = CgroupVersion::v2;
+  inside.swap_limit = 0;
+  return swap_guarantee(memory, inside, budget);
+}
+
 std::uint64_t budget_margin(std::uint64_t program_need) {
   return std::max(128 * kMib, program_need / 5);
 }

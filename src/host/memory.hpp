@@ -36,6 +36,10 @@ std::string_view name(SwapGuarantee guarantee);
 Result<SwapGuarantee> swap_guarantee(const MemoryFacts& memory, const MemoryCgroup& group,
                                      std::uint64_t budget);
 
+// As above, for memory that is charged to `child`, where there is one, instead of `group`.
+Result<SwapGuarantee> swap_guarantee(const MemoryFacts& memory, const MemoryCgroup& group,
+                                     const ChildGroup* child, std::uint64_t budget);
+
 // What is kept free beside the program's own need: max(128 MiB, need / 5).
 std::uint64_t budget_margin(std::uint64_t program_need);
 

@@ -90,10 +90,10 @@ Result<Surroundings> prepare_group(const ReplayConfig& config) {
   auto memory = host::memory_facts();
   if (!memory) return tl::unexpected(memory.error());
   host::MemoryCgroup self;
+  auto found = host::memory_cgroup();
+  if (found) self = std::move(*found);
   if (config.use_cgroup) {
-    auto found = host::memory_cgroup();
     if (!found) return tl::unexpected(found.error());
-    self = std::move(*found);
     host::sweep_stale_groups(self);
     auto group = host::ChildGroup::create(self);
     if (group) {
@@ -107,11 +107,8 @@ Result<Surroundings> prepare_group(const ReplayConfig& config) {
                 "run as root, without --no-cgroup");
   }
   if (is_kernel(config.arm)) return out;
-  if (out.group && out.group->swap_forbidden()) {
-    self.version = host::CgroupVersion::v2;
-    self.swap_limit = 0;
-  }
-  auto guarantee = host::swap_guarantee(*memory, self, config.pager.budget_bytes);  // I-3
+  auto guarantee = host::swap_guarantee(*memory, self, out.group ? &*out.group : nullptr,
+                                        config.pager.budget_bytes);  // I-3
   if (!guarantee) return tl::unexpected(guarantee.error());
   out.guarantee = *guarantee;
   return out;

@@ -112,13 +112,9 @@ std::uint64_t foreseen_budget(const RunConfig& config, std::uint64_t model_guess
 
 Result<void> settle_swap(const Notes& note, const RunConfig& config, Setting& setting,
                          std::uint64_t model_guess) {
-  host::MemoryCgroup group = setting.self;
-  if (setting.group && setting.group->swap_forbidden()) {
-    group.version = host::CgroupVersion::v2;
-    group.swap_limit = 0;
-  }
   auto guarantee =
-      host::swap_guarantee(setting.memory, group, foreseen_budget(config, model_guess));
+      host::swap_guarantee(setting.memory, setting.self, setting.group ? &*setting.group : nullptr,
+                           foreseen_budget(config, model_guess));
   if (!guarantee) return tl::unexpected(guarantee.error());
   setting.guarantee = *guarantee;
   if (!setting.group) {
