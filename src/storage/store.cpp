@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -15,6 +16,11 @@
 namespace resid {
 
 std::atomic<ReadFaultHook> g_read_fault_hook{nullptr};
+
+int injected_read_fault(std::uint64_t offset, std::uint64_t bytes, bool direct) {
+  const ReadFaultHook hook = g_read_fault_hook.load(std::memory_order_acquire);
+  return hook == nullptr ? 0 : hook(offset, bytes, direct);
+}
 
 namespace {
 
@@ -95,32 +101,45 @@ Status Store::check_identity() const {
   return now == identity_ ? Status::ok : Status::store_changed;
 }
 
+ReadExtent Store::extent(std::uint64_t offset, std::uint64_t bytes) const {
+  if (offset >= identity_.bytes) return {};
+  ReadExtent extent;
+  extent.bytes = std::min(bytes, identity_.bytes - offset);
+  // The last bytes of a file that is no multiple of the alignment cannot be had directly.
+  if (direct_) extent.direct = extent.bytes - extent.bytes % offset_align_;
+  return extent;
+}
+
+bool Store::advance(std::uint64_t got, std::uint64_t bytes, bool direct,
+                    std::uint64_t& done) const {
+  done += got;
+  if (got == 0) return false;
+  if (!direct || done >= bytes) return true;
+  const std::uint64_t over = done % offset_align_;
+  if (over >= got) return false;
+  done -= over;
+  return true;
+}
+
+void Store::drop_pages(std::uint64_t offset, std::uint64_t bytes) const {
+  sys::fadvise(plain_.get(), offset, bytes, POSIX_FADV_DONTNEED);
+}
+
 ReadOutcome Store::read_all(int fd, bool direct, std::uint64_t offset, std::uint64_t bytes,
                             std::uint8_t* into) const {
   std::uint64_t done = 0;
   while (done < bytes) {
-    std::uint64_t want = bytes - done;
-    if (const ReadFaultHook hook = g_read_fault_hook.load(std::memory_order_acquire)) {
-      const int injected = hook(offset + done, want, direct);
-      if (injected > 0) return {Status::read_failed, injected, offset + done, false};
-      if (injected == kShortRead) return {Status::read_failed, 0, offset + done, false};
-    }
+    const std::uint64_t want = bytes - done;
+    const int injected = injected_read_fault(offset + done, want, direct);
+    if (injected > 0) return {Status::read_failed, injected, offset + done, false};
+    if (injected == kShortRead) return {Status::read_failed, 0, offset + done, false};
     const ssize_t n = sys::pread(fd, into + done, want, offset + done);
     if (n < 0) {
       if (errno == EINTR) continue;
       return {Status::read_failed, errno, offset + done, false};
     }
-    if (n == 0) return {Status::read_failed, 0, offset + done, false};
-    done += static_cast<std::uint64_t>(n);
-    // A short direct read may end off the alignment the device wants; what is left is read again
-    // from the last aligned byte, as long as that gets on: a file that was cut off meanwhile ends
-    // at the same byte every time.
-    if (direct && done < bytes) {
-      const std::uint64_t over = done % offset_align_;
-      if (over >= static_cast<std::uint64_t>(n)) {
-        return {Status::read_failed, 0, offset + done, false};
-      }
-      done -= over;
+    if (!advance(static_cast<std::uint64_t>(n), bytes, direct, done)) {
+      return {Status::read_failed, 0, offset + done, false};
     }
   }
   return {};
@@ -130,11 +149,9 @@ ReadOutcome Store::read(std::uint64_t offset, std::uint64_t bytes, void* into) c
   if (const Status status = check_identity(); status != Status::ok) {
     return {status, 0, offset, false};
   }
-  if (offset >= identity_.bytes) return {};
-  const std::uint64_t wanted = std::min(bytes, identity_.bytes - offset);
+  const auto [wanted, head] = extent(offset, bytes);
+  if (wanted == 0) return {};
   auto* out = static_cast<std::uint8_t*>(into);
-  // The last bytes of a file that is no multiple of the alignment cannot be had directly.
-  const std::uint64_t head = direct_ ? wanted - wanted % offset_align_ : 0;
   bool retried = false;
   if (head != 0) {
     ReadOutcome outcome = read_all(direct_.get(), true, offset, head, out);
@@ -156,8 +173,7 @@ ReadOutcome Store::read(std::uint64_t offset, std::uint64_t bytes, void* into) c
       return outcome;
     }
   }
-  // Buffered pages would be kept by the kernel beside our own copy and charged to the same group.
-  if (!direct_ || retried) sys::fadvise(plain_.get(), offset, wanted, POSIX_FADV_DONTNEED);
+  if (!direct_ || retried) drop_pages(offset, wanted);
   // Once more (I-16): a write during the read has set the times before it changed the first byte.
   if (const Status status = check_identity(); status != Status::ok) {
     return {status, 0, offset, retried};

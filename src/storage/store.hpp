@@ -37,6 +37,14 @@ struct ReadOutcome {
 inline constexpr int kShortRead = -1;
 using ReadFaultHook = int (*)(std::uint64_t offset, std::uint64_t bytes, bool direct);
 extern std::atomic<ReadFaultHook> g_read_fault_hook;
+// What the hook says; 0 without one.
+int injected_read_fault(std::uint64_t offset, std::uint64_t bytes, bool direct);
+
+// What of a range can be had.
+struct ReadExtent {
+  std::uint64_t bytes = 0;   // that the file has
+  std::uint64_t direct = 0;  // the first of them, which direct reads can have
+};
 
 class Store {
  public:
@@ -61,8 +69,20 @@ class Store {
   // ok, or store_changed.
   Status check_identity() const;
 
+  // For those who issue the reads themselves (Reader). `offset` is page aligned.
+  ReadExtent extent(std::uint64_t offset, std::uint64_t bytes) const;
+  // A read of `bytes` has come `done` bytes far and now brought `got` more: moves `done` to where
+  // the next attempt begins; false when there is no point in one. A short direct read may end off
+  // the alignment that the device wants; what is left is read again from the last aligned byte, as
+  // long as that gets on: a file that was cut off meanwhile ends at the same byte every time.
+  bool advance(std::uint64_t got, std::uint64_t bytes, bool direct, std::uint64_t& done) const;
+  // Buffered pages would be kept by the kernel beside our own copy and charged to the same group.
+  void drop_pages(std::uint64_t offset, std::uint64_t bytes) const;
+
   // The buffered descriptor, for mapping the plain file.
   int plain_fd() const { return plain_.get(); }
+  // -1 when there are no direct reads.
+  int direct_fd() const { return direct_.get(); }
 
  private:
   Store() = default;
