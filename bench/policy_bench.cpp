@@ -18,6 +18,8 @@ namespace {
 
 using resid::ChunkId;
 
+constexpr std::uint32_t kBytes = 2U << 20;
+
 // Everything known, the first half of the order resident.
 struct Fixture {
   std::unique_ptr<resid::Policy> policy;
@@ -25,12 +27,15 @@ struct Fixture {
 
   Fixture(std::string_view name, std::uint32_t chunks, bool repeats) : order(chunks) {
     policy = std::move(*resid::make_policy(name));
-    policy->grow(std::vector<std::uint32_t>(chunks, 2U << 20));
+    policy->grow(std::vector<std::uint32_t>(chunks, kBytes));
     std::iota(order.begin(), order.end(), 0U);
     std::shuffle(order.begin(), order.end(), std::mt19937(1));
     std::vector<ChunkId> sequence = order;
     if (repeats) sequence.insert(sequence.end(), order.rbegin(), order.rend());
     policy->declare_sequence(sequence);
+    // As much as is resident, and a window of four: half of the order streams.
+    policy->set_room((chunks / 2 + 4ULL) * kBytes, 4ULL * kBytes);
+    policy->set_tripwires(256);
     for (const ChunkId chunk : order)
       policy->on_fault(chunk);
     for (std::size_t i = 0; i < order.size() / 2; ++i)
@@ -49,6 +54,49 @@ void miss(benchmark::State& state, std::string_view name, bool repeats) {
     f.policy->withdraw(f.policy->select_victim());
     f.policy->candidate(chunk);
     if (++at == f.order.size()) at = f.order.size() / 2;
+  }
+}
+
+// The choice alone, while the workload reads at four places.
+void victim(benchmark::State& state, std::string_view name, bool repeats) {
+  Fixture f(name, static_cast<std::uint32_t>(state.range(0)), repeats);
+  for (std::size_t i = 0; i < 4; ++i)
+    f.policy->on_access(f.order[i * f.order.size() / 4]);
+  for (auto _ : state)
+    benchmark::DoNotOptimize(f.policy->select_victim());
+}
+
+// A signal for every chunk of a scan.
+void access(benchmark::State& state, std::string_view name, bool repeats) {
+  Fixture f(name, static_cast<std::uint32_t>(state.range(0)), repeats);
+  std::size_t at = 0;
+  for (auto _ : state) {
+    f.policy->on_access(f.order[at]);
+    if (++at == f.order.size()) at = 0;
+  }
+}
+
+// What is asked after a signal: what comes next, what may go, what is to be armed.
+void look(benchmark::State& state, std::string_view name, bool repeats) {
+  Fixture f(name, static_cast<std::uint32_t>(state.range(0)), repeats);
+  std::size_t at = 0;
+  std::array<ChunkId, 8> out{};
+  for (auto _ : state) {
+    f.policy->on_access(f.order[at]);
+    benchmark::DoNotOptimize(f.policy->upcoming(out));
+    benchmark::DoNotOptimize(f.policy->spent());
+    benchmark::DoNotOptimize(f.policy->to_arm(out));
+    if (++at == f.order.size()) at = 0;
+  }
+}
+
+// A new budget: O(n) for a policy that plans.
+void room(benchmark::State& state, std::string_view name, bool repeats) {
+  Fixture f(name, static_cast<std::uint32_t>(state.range(0)), repeats);
+  std::uint64_t budget = f.order.size() / 2 * std::uint64_t{kBytes};
+  for (auto _ : state) {
+    budget ^= kBytes;
+    f.policy->set_room(budget, 4ULL * kBytes);
   }
 }
 
@@ -91,6 +139,10 @@ void add(const char* what, void (*run)(benchmark::State&, std::string_view, bool
 
 int main(int argc, char** argv) {
   add("miss", miss);
+  add("victim", victim);
+  add("access", access);
+  add("look", look);
+  add("room", room);
   add("pin", pin);
   add("distance", distance);
   benchmark::Initialize(&argc, argv);

@@ -1,5 +1,6 @@
 #include "policy/index_set.hpp"
 
+#include <algorithm>
 #include <bit>
 
 namespace resid {
@@ -60,6 +61,32 @@ std::uint32_t IndexSet::previous(std::uint32_t index) const {
     eligible = (std::uint64_t{1} << (i % 64)) - 1;
   }
   return kNone;
+}
+
+std::uint32_t IndexSet::next(std::uint32_t index) const {
+  if (index >= bound_) return kNone;
+  std::size_t i = index;
+  // As in previous(): level 0 may answer with i itself, the levels above only with a later word.
+  std::uint64_t eligible = ~std::uint64_t{0} << (i % 64);
+  for (std::uint32_t level = 0; level < levels_; ++level) {
+    const std::uint64_t above = words_[level_start_[level] + i / 64] & eligible;
+    if (above != 0) {
+      std::size_t found = i / 64 * 64 + static_cast<std::size_t>(std::countr_zero(above));
+      while (level > 0) {
+        --level;
+        const std::uint64_t word = words_[level_start_[level] + found];
+        found = found * 64 + static_cast<std::size_t>(std::countr_zero(word));
+      }
+      return static_cast<std::uint32_t>(found);
+    }
+    i /= 64;
+    eligible = i % 64 == 63 ? 0 : ~std::uint64_t{0} << (i % 64 + 1);
+  }
+  return kNone;
+}
+
+void IndexSet::clear() {
+  std::fill(words_.begin(), words_.end(), 0);
 }
 
 }  // namespace resid

@@ -1,7 +1,8 @@
 #pragma once
 // A set of integers below a bound, as a bitmap with summaries: bit i of a word on one level says
 // that word i of the level below is not empty. 64 ways a level, so a million indices take four
-// levels and every call touches at most that many words, twice on the way back down.
+// levels and every call but resize() and clear() touches at most that many words, twice on the way
+// back down.
 //
 // Only resize() allocates.
 
@@ -27,6 +28,18 @@ class IndexSet {
   void erase(std::uint32_t index);
   // The largest member below `index`, kNone when there is none. `index` <= bound().
   std::uint32_t previous(std::uint32_t index) const;
+  // The smallest member not below `index`, kNone when there is none. `index` <= bound().
+  std::uint32_t next(std::uint32_t index) const;
+  // The same on a circle: going on from the other end.
+  std::uint32_t previous_around(std::uint32_t index) const {
+    const std::uint32_t found = previous(index);
+    return found == kNone ? previous(bound_) : found;
+  }
+  std::uint32_t next_around(std::uint32_t index) const {
+    const std::uint32_t found = next(index);
+    return found == kNone ? next(0) : found;
+  }
+  void clear();  // O(bound / 64)
 
  private:
   // 64^6 > 2^32

@@ -10,5 +10,6 @@ namespace resid {
 std::unique_ptr<Policy> make_lru();
 std::unique_ptr<Policy> make_layer_order_learned();
 std::unique_ptr<Policy> make_layer_order_declared();
+std::unique_ptr<Policy> make_layer_order_spread();
 
 }  // namespace resid

@@ -24,7 +24,7 @@
 
 namespace resid {
 
-using ChunkId = std::uint32_t;  // over all regions
+using ChunkId = std::uint32_t;  // over all regions, in the order of their bytes
 inline constexpr ChunkId kNoChunk = 0xffffffffU;
 inline constexpr std::int64_t kNeverUsed = std::numeric_limits<std::int64_t>::max();
 
@@ -32,6 +32,25 @@ inline constexpr std::int64_t kNeverUsed = std::numeric_limits<std::int64_t>::ma
 // chunk at the current position is about to be used (distance 0) or has just been used (a full
 // cycle away).
 enum class SignalMode : std::uint8_t { before_use, after_use };
+
+// What a policy that follows an order makes of the workload, for the report.
+struct OrderReport {
+  enum class Mode : std::uint8_t {
+    none,      // it follows no order
+    learning,  // no full cycle seen yet and none declared
+    cyclic,    // the workload keeps to the order
+    recency,   // it does not: victims by age until it does again
+  };
+  Mode mode = Mode::none;
+  std::uint32_t streams = 0;  // places at which the workload is reading now
+  std::uint64_t cycles = 0;   // times that a stream came round
+  std::uint64_t signals = 0;
+  std::uint64_t surprises = 0;  // signals that the order did not foresee
+  std::uint64_t replans = 0;
+  std::uint64_t fallbacks = 0;       // changes to recency
+  std::uint64_t fixed_bytes = 0;     // what the plan keeps
+  std::uint64_t streamed_bytes = 0;  // what passes through the window every cycle
+};
 
 class Policy {
  public:
@@ -69,14 +88,39 @@ class Policy {
   // order names more than once, the place nearest ahead counts, so that a chain of these may go
   // round in a small circle; upcoming() does not.
   virtual ChunkId predict_next(ChunkId chunk) const = 0;
-  // Writes the chunks that the order names after the position, nearest first, at most one cycle.
-  // Returns how many were written: fewer than out.size() when no more are known.
+  // Writes the chunks worth fetching ahead, nearest first: what the order names after the position,
+  // at most one cycle; with a plan only what it streams. Returns how many were written: fewer than
+  // out.size() when no more are known.
   virtual std::size_t upcoming(std::span<ChunkId> out) const = 0;
   // Steps of the order until `chunk` is used, kNeverUsed when it is not in it.
   virtual std::int64_t next_use_distance(ChunkId chunk) const = 0;
+
+  // ---- For policies that plan what stays (layer_order_spread); the others have no plan.
+
+  // `budget` bytes may be resident, of which chunks on their way through need `window`. Called
+  // before the first signal and whenever either changes, with the lock held; O(n), allocates
+  // nothing.
+  virtual void set_room(std::uint64_t /*budget*/, std::uint64_t /*window*/) {}
+  // Whether two chunks that lie beside each other both pass through the window: what reads across
+  // their border needs both at once.
+  virtual bool streams_neighbours() const { return false; }
+  // Whether it has a plan at this moment. Then a prefetch may take the place of spent() alone.
+  virtual bool plans() const { return false; }
+  // Whether the plan wants the chunk to stay.
+  virtual bool keeps(ChunkId /*chunk*/) const { return false; }
+  // A candidate that the plan does not keep and the workload has gone past: giving it up ahead of
+  // need costs nothing. kNoChunk when there is none.
+  virtual ChunkId spent() { return kNoChunk; }
+  // At most this many chunks a cycle are armed as tripwires.
+  virtual void set_tripwires(std::uint32_t /*most*/) {}
+  // Writes chunks that the workload has gone past since the last call and whose next first touch
+  // the policy wants to hear of; the pager arms those that are resident. Returns how many.
+  virtual std::size_t to_arm(std::span<ChunkId> /*out*/) { return 0; }
+  virtual OrderReport order_report() const { return {}; }
 };
 
-// `lru`, `layer_order_learned`, `layer_order_declared`. The failure lists the names that exist.
+// `lru`, `layer_order_learned`, `layer_order_declared`, `layer_order_spread`. The failure lists the
+// names that exist.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name);
 std::span<const std::string_view> policy_names();
 

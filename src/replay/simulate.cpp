@@ -1,5 +1,6 @@
 #include "replay/simulate.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <new>
@@ -62,6 +63,10 @@ class Machine {
         resident_(bytes_.size(), false) {
     policy_->grow(bytes_);
     policy_->declare_sequence(order_of_first_use(references));
+    // What is being read, and what may not be given up beside it.
+    const std::uint64_t largest = *std::max_element(bytes_.begin(), bytes_.end());
+    policy_->set_room(options_.budget_bytes,
+                      std::min(largest * (options_.keep_current + 1), options_.budget_bytes));
   }
 
   Result<void> use(ChunkId chunk) {

@@ -14,6 +14,11 @@ std::uint32_t previous(const std::set<std::uint32_t>& members, std::uint32_t ind
   return found == members.begin() ? IndexSet::kNone : *std::prev(found);
 }
 
+std::uint32_t next(const std::set<std::uint32_t>& members, std::uint32_t index) {
+  const auto found = members.lower_bound(index);
+  return found == members.end() ? IndexSet::kNone : *found;
+}
+
 // Bounds around every change of the number of levels and words.
 const std::vector<std::uint32_t> kBounds{1,    2,    63,   64,   65,     127,    128,   129,
                                          4095, 4096, 4097, 8192, 262143, 262144, 262145};
@@ -38,6 +43,11 @@ RC_GTEST_PROP(IndexSet, behaves_as_std_set, ()) {
     RC_ASSERT(set.contains(at) == reference.contains(at));
     for (const std::uint32_t from : {std::uint32_t{0}, at, at + 1, near, bound}) {
       RC_ASSERT(set.previous(from) == previous(reference, from));
+      RC_ASSERT(set.next(from) == next(reference, from));
+      const bool below = !reference.empty() && *reference.begin() < from;
+      const bool above = !reference.empty() && *reference.rbegin() >= from;
+      RC_ASSERT(set.previous_around(from) == previous(reference, below ? from : bound));
+      RC_ASSERT(set.next_around(from) == next(reference, above ? from : 0));
     }
   }
 }
@@ -50,6 +60,7 @@ TEST(IndexSet, finds_the_one_member_from_every_index_above_it) {
       set.insert(member);
       for (std::uint32_t from = 0; from <= bound; ++from) {
         ASSERT_EQ(set.previous(from), from > member ? member : IndexSet::kNone) << from;
+        ASSERT_EQ(set.next(from), from <= member ? member : IndexSet::kNone) << from;
       }
     }
   }
@@ -60,14 +71,31 @@ TEST(IndexSet, walks_all_members_backwards_when_full) {
   set.resize(70'000);
   for (std::uint32_t i = 0; i < set.bound(); ++i)
     set.insert(i);
-  for (std::uint32_t i = set.bound(); i > 0; --i)
+  for (std::uint32_t i = set.bound(); i > 0; --i) {
     ASSERT_EQ(set.previous(i), i - 1);
+    ASSERT_EQ(set.next(i - 1), i - 1);
+  }
 }
 
 TEST(IndexSet, is_empty_at_bound_zero) {
   IndexSet set;
   set.resize(0);
   EXPECT_EQ(set.previous(0), IndexSet::kNone);
+  EXPECT_EQ(set.next(0), IndexSet::kNone);
+  EXPECT_EQ(set.next_around(0), IndexSet::kNone);
+  EXPECT_EQ(set.previous_around(0), IndexSet::kNone);
+}
+
+TEST(IndexSet, clear_empties_it_and_keeps_the_bound) {
+  IndexSet set;
+  set.resize(5000);
+  set.insert(7);
+  set.insert(4999);
+  set.clear();
+  EXPECT_EQ(set.next(0), IndexSet::kNone);
+  EXPECT_EQ(set.bound(), 5000U);
+  set.insert(4999);
+  EXPECT_EQ(set.next(0), 4999U);
 }
 
 TEST(IndexSet, resize_empties_it) {

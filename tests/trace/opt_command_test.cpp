@@ -65,9 +65,9 @@ TEST_F(OptCommand, JudgesEveryPolicyOnACyclicScan) {
   EXPECT_EQ(doc["opt"]["upper_bytes"], optimum->lower_bytes);
   EXPECT_EQ(doc["lru"]["misses"], 200);
   EXPECT_EQ(doc["lru"]["bytes"], 200 * 4096);
-  EXPECT_EQ(doc["policies"].size(), 3U);
+  EXPECT_EQ(doc["policies"].size(), 4U);
   EXPECT_EQ(doc["policies"]["lru"], doc["lru"]);
-  for (const char* policy : {"layer_order_learned", "layer_order_declared"}) {
+  for (const char* policy : {"layer_order_learned", "layer_order_declared", "layer_order_spread"}) {
     const json& p = doc["policies"][policy];
     EXPECT_GE(p["bytes"], doc["floor_bytes"]);
     EXPECT_LE(p["misses"], 40 + 4 * (20 + 3)) << policy;
@@ -78,8 +78,9 @@ TEST_F(OptCommand, JudgesEveryPolicyOnACyclicScan) {
   const Outcome text = run("t --ram 80KiB");
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.err, "");
-  for (const char* part : {"5 passes over 40 chunks", "floor of a cyclic scan", "OPT", "lru",
-                           "layer_order_learned", "layer_order_declared", "1.0000"}) {
+  for (const char* part :
+       {"5 passes over 40 chunks", "floor of a cyclic scan", "OPT", "lru", "layer_order_learned",
+        "layer_order_declared", "layer_order_spread", "1.0000"}) {
     EXPECT_THAT(text.out, HasSubstr(part));
   }
 }
