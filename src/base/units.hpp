@@ -12,6 +12,9 @@ namespace resid {
 // The page size that userfaultfd, hole punching and our chunks work in. Every supported machine
 // has 4 KiB pages; the region refuses to start elsewhere.
 inline constexpr std::uint64_t kPage = 4096;
+// What one entry of the second level of page tables maps; the size of a huge page on x86-64 and on
+// arm64 with 4 KiB pages.
+inline constexpr std::uint64_t kLargePage = 2 * 1024 * 1024;
 
 constexpr std::uint64_t page_down(std::uint64_t n) {
   return n & ~(kPage - 1);

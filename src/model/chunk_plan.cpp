@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::uint64_t kLargestChunkMax = 1ULL << 30;
 
+// Of an embedding a token reads one row.
+constexpr std::uint64_t kRowsMax = 64 * 1024;
+
 // Bytes that belong together: the metadata, a tensor, or one expert's slice of a tensor.
 struct Extent {
   std::uint64_t begin = 0;
@@ -138,6 +141,46 @@ std::uint64_t pieces(std::uint64_t bytes, std::uint64_t chunk_max) {
   return (bytes + chunk_max - 1) / chunk_max;
 }
 
+// Hands out the stretches [begin, end) that a run is cut into.
+template <class F>
+void cut(std::uint64_t begin, std::uint64_t end, std::uint64_t chunk_max, F&& emit) {
+  // Pieces of nearly equal size, not full ones and a remainder: a request costs a latency whatever
+  // its size, so a remainder of a page would cost as much as a megabyte; and every piece then takes
+  // about as long to read as to compute with, which is what prefetch counts on.
+  const auto equally = [&](std::uint64_t from, std::uint64_t to) {
+    const std::uint64_t pages = (to - from) / kPage;
+    const std::uint64_t n = pieces(to - from, chunk_max);
+    for (std::uint64_t i = 0; i < n; ++i) {
+      // pages * i cannot wrap: both are below 2^52 / 2^26 for every file that passed the count.
+      const std::uint64_t first = from + (pages / n * i + std::min(i, pages % n)) * kPage;
+      emit(first, first + (pages / n + (i < pages % n ? 1 : 0)) * kPage);
+    }
+  };
+  // C-5: but whole large pages where there are any. They can be had and given back as one piece of
+  // memory, which is worth more than equal sizes.
+  const std::uint64_t first = (begin + chunk_max - 1) / chunk_max * chunk_max;
+  const std::uint64_t last = end / chunk_max * chunk_max;
+  if (chunk_max % kLargePage != 0 || first >= last) {
+    equally(begin, end);
+    return;
+  }
+  equally(begin, first);
+  for (std::uint64_t at = first; at < last; at += chunk_max)
+    emit(at, at + chunk_max);
+  equally(last, end);
+}
+
+// C-6. Only where the file says that the embedding is not the output as well.
+std::uint32_t rows_tensor(const ModelFile& file) {
+  std::uint32_t rows = kNoTensor;
+  bool output = false;
+  for (std::uint32_t i = 0; i < file.tensors.size(); ++i) {
+    if (file.tensors[i].role == Role::embedding) rows = i;
+    output |= file.tensors[i].role == Role::output;
+  }
+  return output ? rows : kNoTensor;
+}
+
 Result<void> check_chunk_max(std::uint64_t chunk_max) {
   if (chunk_max >= kPage && chunk_max % kPage == 0 && chunk_max <= kLargestChunkMax) return {};
   return fail(Status::usage, "chunk size",
@@ -186,9 +229,20 @@ Result<ChunkPlan> ChunkPlan::make(const ModelFile& file, std::uint64_t chunk_max
   if (file.bytes == 0) return fail(Status::empty_file, file.path, "the file is empty");
   if (auto good = check_table(file); !good) return tl::unexpected<Failure>(good.error());
 
+  const std::uint32_t rows = rows_tensor(file);
+  const auto most = [&](const Run& run) {
+    return run.tensor == rows && rows != kNoTensor ? std::min(chunk_max, kRowsMax) : chunk_max;
+  };
   // Counted before it is built: a sparse file may claim any size, and memory is taken only once.
   std::uint64_t count = 0;
-  walk_runs(file, [&](const Run& run) { count += pieces(run.end - run.begin, chunk_max); });
+  // First roughly, run by run: a claimed size of an exabyte is not walked piece by piece.
+  walk_runs(file, [&](const Run& run) { count += pieces(run.end - run.begin, most(run)); });
+  if (auto good = check_count(count, chunk_max); !good)
+    return tl::unexpected<Failure>(good.error());
+  count = 0;
+  walk_runs(file, [&](const Run& run) {
+    cut(run.begin, run.end, most(run), [&](std::uint64_t, std::uint64_t) { ++count; });
+  });
   if (auto good = check_count(count, chunk_max); !good)
     return tl::unexpected<Failure>(good.error());
 
@@ -196,18 +250,10 @@ Result<ChunkPlan> ChunkPlan::make(const ModelFile& file, std::uint64_t chunk_max
   plan.file_bytes_ = file.bytes;
   plan.chunks_.reserve(static_cast<std::size_t>(count));
   walk_runs(file, [&](const Run& run) {
-    // C-2. Pieces of nearly equal size, not full ones and a remainder: a request costs a latency
-    // whatever its size, so a remainder of a page would cost as much as a megabyte; and every piece
-    // then takes about as long to read as to compute with, which is what prefetch counts on.
-    const std::uint64_t pages = (run.end - run.begin) / kPage;
-    const std::uint64_t n = pieces(run.end - run.begin, chunk_max);
-    for (std::uint64_t i = 0; i < n; ++i) {
+    cut(run.begin, run.end, most(run), [&](std::uint64_t begin, std::uint64_t end) {
       Chunk chunk;
-      // pages * i cannot wrap: both are below 2^52 / 2^26 for every file that passed the count.
-      const std::uint64_t first = pages / n * i + std::min(i, pages % n);
-      const std::uint64_t length = pages / n + (i < pages % n ? 1 : 0);
-      chunk.offset = run.begin + first * kPage;
-      chunk.bytes = static_cast<std::uint32_t>(length * kPage);
+      chunk.offset = begin;
+      chunk.bytes = static_cast<std::uint32_t>(end - begin);  // C-2
       chunk.tensor = run.tensor;
       chunk.expert = run.expert;
       if (run.tensor != kNoTensor) {
@@ -219,7 +265,7 @@ Result<ChunkPlan> ChunkPlan::make(const ModelFile& file, std::uint64_t chunk_max
       chunk.tail = run.tail;
       plan.largest_ = std::max(plan.largest_, chunk.bytes);
       plan.chunks_.push_back(chunk);
-    }
+    });
   });
   plan.starts_.reserve(plan.chunks_.size());
   for (const Chunk& chunk : plan.chunks_)

@@ -10,6 +10,11 @@
 //        one expert costs at most two pages beyond its slice.
 //   C-4  Layer, role and expert of every chunk are known; a seam takes those of the tensor whose
 //        first byte lies in it (else of the one that ends in it).
+//   C-5  Where `chunk_max` is a multiple of the large page, a run of bytes that holds whole aligned
+//        stretches of `chunk_max` is cut at these; what is left at its ends is cut evenly.
+//   C-6  An embedding that is not the output too is cut into chunks of 64 KiB at most: a token
+//   reads
+//        one row of it, and nothing says which.
 
 #include <cstdint>
 #include <span>
