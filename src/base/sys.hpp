@@ -31,6 +31,9 @@ inline ssize_t write(int fd, const void* data, std::size_t bytes) {
 inline ssize_t pread(int fd, void* data, std::size_t bytes, std::uint64_t offset) {
   return ::syscall(SYS_pread64, fd, data, bytes, offset);
 }
+inline ssize_t pwrite(int fd, const void* data, std::size_t bytes, std::uint64_t offset) {
+  return ::syscall(SYS_pwrite64, fd, data, bytes, offset);
+}
 inline int fadvise(int fd, std::uint64_t offset, std::uint64_t bytes, int advice) {
   return static_cast<int>(::syscall(SYS_fadvise64, fd, offset, bytes, advice));
 }

@@ -9,6 +9,7 @@
 
 #include "base/sys.hpp"
 #include "base/units.hpp"
+#include "host/frames.hpp"
 #include "host/kernel_file.hpp"
 
 namespace resid::host {
@@ -93,6 +94,7 @@ Result<MemoryFacts> memory_facts(const Roots& roots) {
         std::max(out.swap_total, static_cast<std::uint64_t>(machine.totalswap) * machine.mem_unit);
   }
   out.lock_limit = lock_limit();
+  if (out.swap_total != 0) out.noswap_mount = FrameSource::open(false, true).has_value();
   return out;
 }
 
@@ -104,6 +106,8 @@ std::string_view name(SwapGuarantee guarantee) {
       return "no_swap";
     case SwapGuarantee::cgroup_v2:
       return "cgroup_v2";
+    case SwapGuarantee::noswap_mount:
+      return "noswap_mount";
     case SwapGuarantee::mlocked:
       return "mlocked";
   }
@@ -114,12 +118,15 @@ Result<SwapGuarantee> swap_guarantee(const MemoryFacts& memory, const MemoryCgro
                                      std::uint64_t budget) {
   if (memory.swap_total == 0) return SwapGuarantee::no_swap;
   if (group.version == CgroupVersion::v2 && group.swap_limit == 0) return SwapGuarantee::cgroup_v2;
+  if (memory.noswap_mount) return SwapGuarantee::noswap_mount;
   if (memory.lock_limit >= budget) return SwapGuarantee::mlocked;
-  return fail(Status::swap_unsafe, "swap",
-              "the machine has " + format_bytes(memory.swap_total) + " of swap, " +
-                  why_group_does_not_forbid(group) + ", and RLIMIT_MEMLOCK allows " +
-                  format_bytes(memory.lock_limit) + " to be locked, less than the budget of " +
-                  format_bytes(budget));
+  return fail(
+      Status::swap_unsafe, "swap",
+      "the machine has " + format_bytes(memory.swap_total) + " of swap, " +
+          why_group_does_not_forbid(group) +
+          ", memory without swap cannot be mounted (tmpfs noswap), and RLIMIT_MEMLOCK allows " +
+          format_bytes(memory.lock_limit) + " to be locked, less than the budget of " +
+          format_bytes(budget));
 }
 
 Result<SwapGuarantee> swap_guarantee(const MemoryFacts& memory, const MemoryCgroup& group,

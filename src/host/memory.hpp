@@ -17,6 +17,8 @@ struct MemoryFacts {
   std::uint64_t swap_total = 0;  // 0: no swap on this machine
   std::uint64_t lock_limit = 0;  // what this process may mlock: RLIMIT_MEMLOCK, kNoLimit where the
                                  // kernel does not hold it to that (CAP_IPC_LOCK)
+  bool noswap_mount = false;     // memory that is never swapped can be mounted (frames.hpp); looked
+                                 // at only where there is swap
 };
 
 // From /proc/meminfo; the swap of the machine itself (sysinfo(2)) where a container's meminfo shows
@@ -25,14 +27,15 @@ struct MemoryFacts {
 Result<MemoryFacts> memory_facts(const Roots& roots = {});
 
 // Which of the routes of I-3 holds. A version 1 control group is none: it cannot forbid swap (see
-// SwapBarrier). `mlocked`: the pager locks what it makes resident, at its fetch.
-enum class SwapGuarantee : std::uint8_t { none, no_swap, cgroup_v2, mlocked };
+// SwapBarrier). `noswap_mount`: resident bytes live on a mount that is never swapped. `mlocked`:
+// the pager locks what it makes resident, at its fetch.
+enum class SwapGuarantee : std::uint8_t { none, no_swap, cgroup_v2, noswap_mount, mlocked };
 std::string_view name(SwapGuarantee guarantee);
 
-// The first route that holds now, in the order: no swap on the machine, the group forbids swap,
-// enough of a lock limit for `budget` bytes (then the pager must lock). swap_unsafe, saying why
-// each fails, when none does. Swap that is turned on later breaks `no_swap`: the reconcile of I-7
-// sees it.
+// The first route that holds now, in the order: no swap on the machine, the group forbids swap, a
+// mount without swap, enough of a lock limit for `budget` bytes (then the pager must lock).
+// swap_unsafe, saying why each fails, when none does. Swap that is turned on later breaks
+// `no_swap`: the reconcile of I-7 sees it.
 Result<SwapGuarantee> swap_guarantee(const MemoryFacts& memory, const MemoryCgroup& group,
                                      std::uint64_t budget);
 

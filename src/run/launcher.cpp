@@ -118,8 +118,9 @@ Result<void> settle_swap(const Notes& note, const RunConfig& config, Setting& se
   if (!guarantee) return tl::unexpected(guarantee.error());
   setting.guarantee = *guarantee;
   if (!setting.group) {
-    constexpr std::array<std::string_view, 4> kWhy{"", "this machine has no swap",
+    constexpr std::array<std::string_view, 5> kWhy{"", "this machine has no swap",
                                                    "its control group forbids swap",
+                                                   "it lives on a mount that is never swapped",
                                                    "resident pages are locked (mlock)"};
     note(fmt::format("resident stays resident because {}",
                      kWhy[static_cast<std::size_t>(*guarantee)]));

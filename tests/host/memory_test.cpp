@@ -111,6 +111,13 @@ TEST(SwapGuaranteeTest, ThenEnoughOfALockLimit) {
   EXPECT_FALSE(swap_guarantee(facts, group(CgroupVersion::v2, kPage), kGib + 1));
 }
 
+TEST(SwapGuaranteeTest, ButAMountWithoutSwapComesBeforeLocking) {
+  const MemoryFacts facts{8 * kGib, 4 * kGib, kGib, 8 * kGib, true};
+  EXPECT_EQ(*swap_guarantee(facts, group(CgroupVersion::v1, 0), 2 * kGib),
+            SwapGuarantee::noswap_mount);
+  EXPECT_EQ(*swap_guarantee(facts, group(CgroupVersion::v2, 0), kGib), SwapGuarantee::cgroup_v2);
+}
+
 TEST(SwapGuaranteeTest, Version1IsNoGuarantee) {
   const MemoryFacts facts{8 * kGib, 4 * kGib, kGib, 8 * kMib};
   const auto guarantee = swap_guarantee(facts, group(CgroupVersion::v1, 0), kGib);
@@ -135,6 +142,7 @@ TEST(SwapGuaranteeTest, EveryValueHasANameOfItsOwn) {
   EXPECT_EQ(name(SwapGuarantee::none), "none");
   EXPECT_EQ(name(SwapGuarantee::no_swap), "no_swap");
   EXPECT_EQ(name(SwapGuarantee::cgroup_v2), "cgroup_v2");
+  EXPECT_EQ(name(SwapGuarantee::noswap_mount), "noswap_mount");
   EXPECT_EQ(name(SwapGuarantee::mlocked), "mlocked");
 }
 
