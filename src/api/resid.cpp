@@ -209,6 +209,7 @@ int resid_create(const struct resid_options* given, resid_pager** pager) {
     config.prefetch_depth = options->prefetch_depth;
     config.protect_current = options->protect_current != 0;
     config.faults_signal_access = options->faults_are_access != 0;
+    config.noswap = *guarantee == resid::host::SwapGuarantee::noswap_mount;
     config.lock_pages = *guarantee == resid::host::SwapGuarantee::mlocked;
     auto self = std::make_unique<resid_pager>();
     self->chunk_max = options->chunk_max;

@@ -9,6 +9,7 @@
 #include "cli/cli.hpp"
 #include "model/chunk_plan.hpp"
 #include "run/launcher.hpp"
+#include "storage/reader.hpp"
 
 namespace resid::cli {
 namespace {
@@ -30,6 +31,12 @@ struct Settings {
   const Setting& prefetch_retention;
   const Setting& cap;
   const Setting& fetch_workers;
+  const Setting& read_engine;
+  const Setting& read_depth;
+  const Setting& read_size;
+  const Setting& large_frames;
+  const Setting& tripwires;
+  const Setting& stand_aside;
   const Setting& sync_handler;
   const Setting& eager_reconcile;
   const Setting& fetching_timeout_ms;
@@ -49,6 +56,11 @@ Result<void> copy_text(char (&into)[N], const Setting& setting) {
 }
 
 constexpr std::uint32_t kAutoDepth = 4;
+
+ReadEngine read_engine(std::string_view name) {
+  if (name == "io_uring") return ReadEngine::io_uring;
+  return name == "threads" ? ReadEngine::threads : ReadEngine::automatic;
+}
 
 ValueKind need_value() {
   return {"SIZE|auto",
@@ -82,6 +94,14 @@ Result<RunConfig> to_config(const Settings& s) {
   if (!chunk) return tl::unexpected(chunk.error());
   config.chunk_max = *chunk;
   config.fetch_workers = static_cast<std::uint32_t>(s.fetch_workers.count());
+  config.read_engine = static_cast<std::uint8_t>(read_engine(s.read_engine.value));
+  config.read_depth = static_cast<std::uint32_t>(s.read_depth.count());
+  auto read_size = parse_chunk(s.read_size.value, s.read_size.origin);
+  if (!read_size) return tl::unexpected(read_size.error());
+  config.read_bytes = static_cast<std::uint32_t>(*read_size);
+  config.small_frames = s.large_frames.value == "off" ? 1 : 0;
+  config.no_tripwires = s.tripwires.value == "off" ? 1 : 0;
+  config.never_stand_aside = s.stand_aside.value == "off" ? 1 : 0;
   config.fetching_timeout_ms = static_cast<std::uint32_t>(s.fetching_timeout_ms.count());
   // auto: decided by the model, once it is mapped.
   if (s.prefetch.value != "off") {
@@ -104,9 +124,11 @@ Settings add_settings(Verb& verb) {
   return {
       .ram = verb.setting("ram", size_value(), "",
                           "Most bytes of the model in memory; default: what the machine can spare"),
-      .policy = verb.setting(
-          "policy", choice_value({"lru", "layer_order_learned", "layer_order_declared", "auto"}),
-          "auto", "Which chunk is given up first; auto: by the layers, where the model has them"),
+      .policy =
+          verb.setting("policy",
+                       choice_value({"lru", "layer_order_learned", "layer_order_declared",
+                                     "layer_order_spread", "auto"}),
+                       "auto", "Which chunk is given up first; auto: by the order of reading"),
       .prefetch = verb.setting(
           "prefetch", choice_value({"on", "off", "auto"}), "auto",
           "Fetch ahead of the program; auto: in dense models, where the order is known"),
@@ -118,7 +140,20 @@ Settings add_settings(Verb& verb) {
                                          "pinned", "Keep a prefetched chunk until it is used"),
       .cap = verb.setting("cap", count_value(1, 65536), "", "Experts a layer (reserved)"),
       .fetch_workers =
-          verb.setting("fetch-workers", count_value(1, 256), "4", "Threads that read the model"),
+          verb.setting("fetch-workers", count_value(1, 256), "2",
+                       "Threads that copy what was read to where the program finds it"),
+      .read_engine = verb.setting("read-engine", choice_value({"auto", "io_uring", "threads"}),
+                                  "auto", "How the model is read"),
+      .read_depth =
+          verb.setting("read-depth", count_value(1, 64), "4", "Requests at the disk at once"),
+      .read_size =
+          verb.setting("read-size", bytes_value(), "512KiB", "Largest request to the disk"),
+      .large_frames = verb.setting("large-frames", choice_value({"on", "off"}), "on",
+                                   "Keep chunks in large pages where the kernel has them"),
+      .tripwires = verb.setting("tripwires", choice_value({"on", "off"}), "on",
+                                "Learn the position from resident chunks too"),
+      .stand_aside = verb.setting("stand-aside", choice_value({"auto", "off"}), "auto",
+                                  "Map plainly when the budget holds the whole model"),
       .sync_handler = verb.setting("sync-handler", switch_value(), "",
                                    "Fetch on the fault thread, for comparison"),
       .eager_reconcile = verb.setting("eager-reconcile", switch_value(), "",

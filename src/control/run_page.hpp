@@ -25,7 +25,9 @@ struct RunConfig {
   double ram_percent = 0;
   std::uint64_t ram_bytes = 0;
   std::uint64_t chunk_max = 0;
-  std::uint32_t fetch_workers = 4;
+  std::uint32_t fetch_workers = 2;
+  std::uint32_t read_depth = 4;
+  std::uint32_t read_bytes = 512 * 1024;  // a request's size at most
   std::uint32_t fetching_timeout_ms = 30000;
   std::uint32_t prefetch_depth = 0;  // 0 = off
   std::uint8_t prefetch_auto = 0;    // the depth holds only where the order of reading is known
@@ -34,7 +36,12 @@ struct RunConfig {
   std::uint8_t sync_handler = 0;
   std::uint8_t eager_reconcile = 0;
   std::uint8_t protect_current = 0;
-  std::uint8_t own_cgroup = 0;  // the program runs in a control group of its own
+  std::uint8_t read_engine = 0;   // ReadEngine
+  std::uint8_t small_frames = 0;  // no large folios, for comparison
+  std::uint8_t no_tripwires = 0;
+  std::uint8_t never_stand_aside = 0;
+  std::uint8_t aside_expected = 0;  // the model seems to fit: the program was left as it is
+  std::uint8_t own_cgroup = 0;      // the program runs in a control group of its own
   std::uint8_t quiet = 0;
   std::uint8_t swap_guarantee = 0;  // host::SwapGuarantee as the parent established it
   char policy[40] = {};
@@ -64,7 +71,11 @@ struct RunPage {
   std::atomic<std::uint32_t> last_status{0};  // Status of the first failure, 0 = none
   char model_path[1024] = {};
   char model_architecture[64] = {};
+  std::atomic<std::uint32_t> stood_aside{0};  // files mapped plainly, because the budget holds them
+  std::atomic<std::uint64_t> overhead_bytes{0};  // the pager's own memory
   char uffd_route[64] = {};
+  char read_engine[16] = {};
+  std::uint8_t large_frames = 0;
   char last_error[1024] = {};  // the first failure's whole line
   PagerStats stats;
 };

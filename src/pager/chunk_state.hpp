@@ -1,6 +1,8 @@
 #pragma once
 // The state machine of one chunk. Every edge is one function here; nothing else moves a state.
 //
+//                                                  +--arm / tripped--+
+//                                                  v                 |
 //     ABSENT --begin_fetch--> FETCHING --publish--> RESIDENT --begin_evict--> EVICTING
 //        ^                       |  |                                            |
 //        +-----abandon_fetch-----+  +--poison--> POISONED (for good)             |
@@ -8,9 +10,9 @@
 //
 // What holds in each state:
 //   ABSENT    no page of the chunk is in the memfd; no budget is charged for it.
-//   FETCHING  exactly one thread owns the chunk (I-6): the one that called begin_fetch, or the
-//             worker that took the job it queued. Only the owner may leave the state. Pages appear
-//             in the memfd, covered by a reservation (I-11).
+//   FETCHING  exactly one owner (I-6): whoever called begin_fetch, then the queue, then the slot of
+//             the read (staging.hpp), then the worker that fills it in. Only the owner may leave
+//             the state. Pages appear in the memfd only then, covered by a reservation (I-11).
 //   RESIDENT  every byte is in the memfd (I-5) and is charged as resident. Pages may or may not be
 //             mapped in a view.
 //   EVICTING  the thread that called begin_evict owns the chunk and is punching it.
@@ -29,6 +31,8 @@
 namespace resid {
 
 using Lock = std::unique_lock<std::mutex>;  // the accounting lock, held
+
+struct Slot;
 
 enum class ChunkPhase : std::uint8_t { absent, fetching, resident, evicting, poisoned };
 
@@ -81,11 +85,16 @@ class ChunkState {
   bool carried() const { return (load() & kCarried) != 0; }
   void set_carried(const Lock& lock, bool on) { flag(lock, kCarried, on); }
 
+  // Unmapped at its first page, so that the next touch tells where the workload is.
+  bool armed() const { return (load() & kArmed) != 0; }
+  void set_armed(const Lock& lock, bool on) { flag(lock, kArmed, on); }
+
   // Guarded by the accounting lock.
   ChunkId next = kNoChunk;  // links of the queue the chunk is in
   ChunkId prev = kNoChunk;
   std::uint32_t holds = 0;  // Pin handles that have claimed it; they pin it once it is resident
   std::uint32_t run = 0;    // chunks in the fetch job that this one heads
+  Slot* slot = nullptr;     // where the run that this one heads, or stands in, is being read to
   std::uint64_t evicted_at = 0;         // the pager's eviction count when it was last given up
   std::uint64_t since_ns = 0;           // when FETCHING began, or the watchdog last looked
   std::uint64_t declined_until_ns = 0;  // no prefetch of it before then
@@ -97,8 +106,9 @@ class ChunkState {
   static constexpr std::uint64_t kQueued = 1ULL << 5;
   static constexpr std::uint64_t kRetained = 1ULL << 6;
   static constexpr std::uint64_t kCarried = 1ULL << 7;
-  static constexpr unsigned kPinShift = 8;
-  static constexpr std::uint64_t kPinMax = (1ULL << 24) - 1;
+  static constexpr std::uint64_t kArmed = 1ULL << 8;
+  static constexpr unsigned kPinShift = 12;
+  static constexpr std::uint64_t kPinMax = (1ULL << 20) - 1;
   static constexpr unsigned kGenShift = 32;
 
   std::uint64_t load() const { return word_.load(std::memory_order_acquire); }

@@ -7,6 +7,10 @@
 // are kept, two at least. They are the last thing that a demand fetch may take when nothing else is
 // left, oldest first, so that they cannot starve it.
 //
+// When the program is seen elsewhere, in a chunk that does not touch a kept one, that one may go:
+// no load straddles the two. A copy from one to the other may still need both; then it is wanted
+// back at once, and that is noticed:
+//
 // One thread needs two; how many threads there are is not known here. When a chunk is wanted again
 // right after it was given up, more of them are kept; when that has not happened for long, fewer.
 
@@ -15,8 +19,8 @@
 namespace resid {
 namespace {
 
-constexpr std::uint64_t kSoon = 8;    // evictions between giving up and wanting back
-constexpr std::uint64_t kCalm = 512;  // demand fetches without that, before one fewer is kept
+constexpr std::uint64_t kSoon = 8;   // evictions between giving up and wanting back
+constexpr std::uint64_t kCalm = 64;  // demand fetches without that, before one fewer is kept
 
 }  // namespace
 
@@ -39,7 +43,7 @@ void Pager::Impl::make_current(Lock& lock, ChunkId first, std::uint32_t count) {
 }
 
 void Pager::Impl::release_oldest_current(Lock& lock) {
-  const Run run = current[current_head];
+  const Kept run = current[current_head];
   current_head = (current_head + 1) % current.size();
   --current_count;
   for (std::uint32_t i = 0; i < run.count; ++i) {
@@ -57,9 +61,31 @@ bool Pager::Impl::break_current(Lock& lock) {
 void Pager::Impl::release_current(Lock& lock, ChunkId chunk) {
   // Rotate once through the ring; runs that hold the chunk go, the others keep their order.
   for (std::size_t left = current_count; left != 0; --left) {
-    const Run run = current[current_head];
+    const Kept run = current[current_head];
     if (chunk >= run.first && chunk < run.first + run.count) {
       release_oldest_current(lock);
+      continue;
+    }
+    current_head = (current_head + 1) % current.size();
+    current[(current_head + current_count - 1) % current.size()] = run;
+  }
+}
+
+void Pager::Impl::release_passed(Lock& lock, ChunkId chunk) {
+  // Of those elsewhere, as many stay as wanting back has taught.
+  std::size_t elsewhere = 0;
+  const auto touches = [&](const Kept& run) {
+    // A seam may lie between two neighbours.
+    return chunk + 2 >= run.first && chunk <= run.first + run.count + 1;
+  };
+  for (std::size_t i = 0; i < current_count; ++i)
+    elsewhere += touches(current[(current_head + i) % current.size()]) ? 0U : 1U;
+  const std::size_t taught = current_limit - kCurrentLeast;
+  for (std::size_t left = current_count; left != 0; --left) {
+    const Kept run = current[current_head];
+    if (!touches(run) && elsewhere > taught) {
+      release_oldest_current(lock);
+      --elsewhere;
       continue;
     }
     current_head = (current_head + 1) % current.size();

@@ -22,12 +22,19 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Ch
       transition.wait(lock);
       continue;
     }
-    const ChunkId victim = policy->select_victim();
+    const bool planned = purpose == Purpose::prefetch && policy->plans();
+    const ChunkId victim = planned ? policy->spent() : policy->select_victim();
     if (victim != kNoChunk) {
       // Admission: a prefetch may only displace what is needed later than itself.
       if (purpose == Purpose::prefetch && config.prefetch_guarded &&
           policy->next_use_distance(victim) <= policy->next_use_distance(target)) {
         return Status::infeasible;
+      }
+      // What the plan keeps would be missed in every pass from now on: whatever takes its place
+      // gets no smaller. A prefetch that is not needed yet is read once more instead.
+      if (policy->keeps(victim)) {
+        if (break_retention(lock)) continue;
+        bump(stats.plan_broken);
       }
       if (!evict_one(lock, victim)) return Status::system;
       continue;
@@ -40,6 +47,18 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Ch
     if (idle(lock) && !pins_will_go) return Status::infeasible;
     if (!await_transition(lock)) return Status::system;
   }
+}
+
+bool Pager::Impl::punch_ahead(Lock& lock) {
+  // Room for what is staged, and for one demand more.
+  if (!policy->plans()) return false;
+  const std::uint64_t want = std::uint64_t{largest_chunk} * (1 + staging.waiting());
+  if (budget.held() + want <= budget.limit()) return false;
+  const ChunkId victim = policy->spent();
+  if (victim == kNoChunk) return false;
+  bump(stats.punched_ahead);
+  evict_one(lock, victim);
+  return true;
 }
 
 bool Pager::Impl::await_transition(Lock& lock) {
@@ -73,6 +92,7 @@ bool Pager::Impl::evict_one(Lock& lock, ChunkId victim, bool forced) {
     bump(stats.prefetch_wasted);
     chunk.set_prefetched(lock, false);
   }
+  chunk.set_armed(lock, false);
   chunk.begin_evict(lock);  // asserts that nobody pins it (I-4)
   budget.begin_evict(lock, c.bytes);
   lock.unlock();
@@ -100,11 +120,11 @@ bool Pager::Impl::evict_one(Lock& lock, ChunkId victim, bool forced) {
     chunk.set_wanted(lock, false);
     const std::uint64_t now = now_ns();
     note(lock, TraceKind::fault, now, victim, 0);
-    sense(victim);
-    push(lock, demand, begin_run(lock, region, {place.index, 1}, place.index, now));
+    sense(lock, victim, true);
+    demand_run(lock, begin_run(lock, region, {place.index, 1}, place.index, now));
     bump(stats.absent_handled);
-    work.notify_one();
   }
+  room_came(lock);
   transition.notify_all();
   if (error == 0) return true;
   lock.unlock();

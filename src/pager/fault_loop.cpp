@@ -24,6 +24,7 @@ void Pager::Impl::fault_loop() {
     const std::uint64_t now = now_ns();
     for (int i = 0; i < n; ++i)
       dispatch(messages[static_cast<std::size_t>(i)], now);
+    if (n > 0) follow_order(now);
     if (now - last_watchdog_ns > period_ms * 1'000'000) {
       last_watchdog_ns = now;
       watchdog(now);
@@ -39,6 +40,15 @@ void Pager::Impl::fault_loop() {
     std::array<pollfd, 2> fds{{{uffd.fd(), POLLIN, 0}, {stop_event.get(), POLLIN, 0}}};
     ::poll(fds.data(), fds.size(), static_cast<int>(period_ms));
   }
+}
+
+void Pager::Impl::sense(Lock& lock, ChunkId chunk, bool fault) {
+  if (fault) policy->on_fault(chunk);
+  if (config.faults_signal_access) policy->on_access(chunk);
+  release_passed(lock, chunk);
+  room_changed = true;
+  // Someone may have something to fill in, or to punch ahead.
+  if (staging.waiting() != 0 || policy->spent() != kNoChunk) work.notify_one();
 }
 
 void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
@@ -66,18 +76,23 @@ void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
     case ChunkPhase::fetching:
       bump(stats.dedup_fetching);
       chunk.set_wanted(lock, true);
-      // A queued prefetch that is wanted now has become a demand.
+      // A prefetch that is wanted now has become a demand, wherever it is on its way.
       if (chunk.prefetched()) {
         bump(stats.prefetch_late);
-        sense(region.first_chunk + index);
         chunk.set_prefetched(lock, false);
+        const ChunkId id = region.first_chunk + index;
         if (chunk.queued()) {
           chunk.since_ns = now;  // the demand's latency counts from here
-          const ChunkId id = region.first_chunk + index;
           erase(lock, prefetch, id);
-          push(lock, demand, id);
-          work.notify_one();
+          demand_run(lock, id);
+        } else if (Slot* slot = chunk.slot; slot != nullptr) {
+          chunk.since_ns = now;
+          if (slot->phase == SlotPhase::reading) reader->urge(slot->request);
+          staging.make_demand(lock, *slot);
+          if (slot->phase == SlotPhase::staged) work.notify_one();
         }
+        sense(lock, id, true);
+        if (config.prefetch_depth != 0) top_up(lock, now);
       }
       break;
     case ChunkPhase::resident:
@@ -102,30 +117,35 @@ void Pager::Impl::dispatch_absent(Lock& lock, Region& region, ChunkIndex index,
   const ChunkId id = region.first_chunk + index;
   note_wanted(lock, region.chunk(index));
   note(lock, TraceKind::fault, now, id, minor ? 1 : 0);
-  sense(id);
+  sense(lock, id, true);
   // An instruction may need two chunks at once (current.cpp). Where two of them with their seams do
   // not fit beside each other, each would push the other out for ever: they come without.
   const std::uint64_t run_most = largest_chunk + 2 * kPage;
   const bool roomy = budget.pinned + 2 * run_most <= budget.limit();
   const ChunkSpan span =
       roomy ? region.plan().span(offset, uffd.exact_address()) : ChunkSpan{index, 1};
-  const ChunkId head = begin_run(lock, region, span, index, now);
+  demand_run(lock, begin_run(lock, region, span, index, now));
   if (config.sync_handler) {
-    run_job(lock, head, Purpose::demand);
-    return;
+    transition.wait(
+        lock, [&] { return stop.load() || region.chunk(index).phase() != ChunkPhase::fetching; });
   }
-  push(lock, demand, head);
-  raise_to(stats.queue_high_water, demand.size);
-  lock.unlock();
-  work.notify_one();
 }
 
 void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index,
                                     std::uint64_t address, std::uint64_t now) {
-  bump(stats.dedup_resident);
   const ChunkId id = region.first_chunk + index;
-  if (config.faults_signal_access) policy->on_access(id);
-  if (region.chunk(index).prefetched()) consumed(lock, id, now);
+  ChunkState& chunk = region.chunk(index);
+  const bool tripped = chunk.armed();
+  if (tripped) {
+    chunk.set_armed(lock, false);
+    bump(stats.tripwires);
+  } else {
+    bump(stats.dedup_resident);
+  }
+  const bool ahead = chunk.prefetched();
+  if (config.faults_signal_access) sense(lock, id, false);
+  if (ahead) consumed(lock, id, now);
+  if (tripped && config.prefetch_depth != 0) top_up(lock, now);
   // The pin keeps an evictor away while the lock is given up (I-4).
   add_pin(lock, id);
   lock.unlock();
@@ -140,8 +160,8 @@ void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index
     // Something else may be shown here by now.
     if (view.region != region.id || page - base - c.offset >= c.bytes) return;
     mapped = uffd.map(page, kPage, events) == FillResult::done;
-    // The rest of the chunk in this view, as far as it is unmapped: after a prefetch everything but
-    // this page is there, in a new view nothing is.
+    if (mapped && (tripped || ahead)) return;  // everything but this page is there
+    // A new view: nothing is.
     const std::uint64_t begin = std::max(base + c.offset, view.begin);
     const std::uint64_t end = std::min(base + c.offset + c.bytes, view.end);
     if (page + kPage < end) uffd.map_until_present(page + kPage, end - page - kPage, events);
@@ -149,7 +169,7 @@ void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index
   });
   if (!mapped) uffd.wake(page, kPage);
   count(events);
-  stats.fault_ns.record(now_ns() - now);
+  (tripped ? stats.trip_ns : stats.fault_ns).record(now_ns() - now);
 
   lock.lock();
   drop_pin(lock, id);

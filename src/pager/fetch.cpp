@@ -1,4 +1,4 @@
-// Fetching: from a queued job to bytes that the program can read.
+// Filling in: from bytes in a slot to bytes that the program can read.
 
 #include <sys/mman.h>
 
@@ -11,128 +11,113 @@
 #include "pager/impl.hpp"
 
 namespace resid {
-namespace {
 
-// The longest run one job may cover; a run's marks are kept in one word.
-constexpr std::uint32_t kRunMax = 64;
-
-}  // namespace
-
-void Pager::Impl::worker_loop() {
-  Lock lock(mutex);
-  for (;;) {
-    work.wait(lock, [&] { return stop.load() || demand.size != 0 || prefetch.size != 0; });
-    if (stop.load()) return;
-    // Demand overtakes prefetch: the prefetch queue is looked at only when no demand waits.
-    const bool is_demand = demand.size != 0;
-    const ChunkId head = pop(lock, is_demand ? demand : prefetch);
-    if (test_fault.load(std::memory_order_relaxed) == TestFault::drop_next_job) {
-      test_fault.store(TestFault::none);
-      transition.notify_all();
-      continue;
-    }
-    run_job(lock, head, is_demand ? Purpose::demand : Purpose::prefetch);
-  }
-}
-
-ChunkId Pager::Impl::begin_run(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index,
-                               std::uint64_t now) {
-  const auto absent = [&](ChunkIndex i) { return region.chunk(i).phase() == ChunkPhase::absent; };
-  ChunkIndex first = index;
-  ChunkIndex end = index + 1;
-  while (first > span.first && absent(first - 1) && end - first < kRunMax)
-    --first;
-  while (end < span.first + span.count && absent(end) && end - first < kRunMax)
-    ++end;
-  for (ChunkIndex i = first; i < end; ++i)
-    region.chunk(i).begin_fetch(lock, now);
-  region.chunk(first).run = end - first;
-  return region.first_chunk + first;
-}
-
-void Pager::Impl::run_job(Lock& lock, ChunkId head, Purpose purpose) {
+bool Pager::Impl::finish(Lock& lock, Slot& slot) {
   ++jobs_in_hand;
-  carry(lock, head, purpose);
+  staging.begin_fill(lock, slot);
+  const bool done = fill_in(lock, slot);
+  if (done) {
+    staging.give_back(lock, slot);
+    start_reads(lock);
+  } else {
+    staging.put_back(lock, slot);
+  }
   --jobs_in_hand;
   transition.notify_all();
+  return done;
 }
 
-void Pager::Impl::carry(Lock& lock, ChunkId head, Purpose purpose) {
-  const Place place = locate(head);
-  Region& region = *place.region;
-  const ChunkIndex first = place.index;
-  const std::uint32_t count_ = region.chunk(first).run;
-  const std::uint64_t began = region.chunk(first).since_ns;
-  const std::uint64_t offset = region.plan()[first].offset;
-  const Chunk& last = region.plan()[first + count_ - 1];
-  const std::uint64_t bytes = last.offset + last.bytes - offset;
-  for (std::uint32_t i = 0; i < count_; ++i)
-    region.chunk(first + i).set_carried(lock, true);
+void Pager::Impl::decline(Lock& lock, Slot& slot) {
+  staging.begin_fill(lock, slot);
+  const Run run = run_of(slot.head);
+  ChunkState& chunk = run.region->chunk(run.first);
+  bump(stats.prefetch_declined);
+  chunk.declined_until_ns = now_ns() + 100'000'000;
+  for_run(slot.head, [&](ChunkState& each) {
+    each.set_carried(lock, false);
+    each.slot = nullptr;
+  });
+  abandon_run(lock, *run.region, run.first, run.count);
+  staging.give_back(lock, slot);
+}
+
+bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
+  const ChunkId head = slot.head;
+  const Run run = run_of(head);
+  Region& region = *run.region;
+  const ChunkIndex first = run.first;
+  const ReadRequest& request = slot.request;
   const auto put_down = [&] {
-    for (std::uint32_t i = 0; i < count_; ++i)
-      region.chunk(first + i).set_carried(lock, false);
+    for_run(head, [&](ChunkState& chunk) {
+      chunk.set_carried(lock, false);
+      chunk.slot = nullptr;
+    });
   };
+  if (request.outcome.status != Status::ok) {
+    put_down();
+    poison_run(lock, region, first, run.count, request.outcome, Reservation{});
+    return true;
+  }
 
   const std::uint64_t evictions_before = stats.evictions.load(std::memory_order_relaxed);
+  const bool is_demand = slot.demand;
   Reservation reservation;
-  const Status reserved = reserve(lock, bytes, purpose, head, reservation);  // I-11: first
+  const Status reserved =
+      reserve(lock, run.bytes, is_demand ? Purpose::demand : Purpose::prefetch, head, reservation);
   if (reserved != Status::ok) {
+    const bool stopping = stop.load(std::memory_order_relaxed);
+    // A prefetch waits in its slot. By now it may be wanted: then it comes back as a demand.
+    if (!is_demand && reserved == Status::infeasible && !stopping) return false;
     put_down();
-    // A prefetch that is wanted by now must not be dropped: it is a demand.
-    if (purpose == Purpose::prefetch) {
-      ChunkState& chunk = region.chunk(first);
-      if (chunk.prefetched()) {
-        bump(stats.prefetch_declined);
-        chunk.declined_until_ns = now_ns() + 100'000'000;
-      }
-      abandon_run(lock, region, first, count_);
-      return;
-    }
     // Pins that came after the fault may have left no room for the seams; the chunk alone fits.
-    const bool alone_fits = reserved == Status::infeasible && count_ > 1;
-    if (alone_fits || stop.load(std::memory_order_relaxed)) {
-      abandon_run(lock, region, first, count_);
-      return;
+    const bool alone_fits = reserved == Status::infeasible && run.count > 1;
+    if (alone_fits || stopping) {
+      abandon_run(lock, region, first, run.count);
+      return true;
     }
     if (reserved == Status::infeasible) bump(stats.infeasible);
-    poison_run(lock, region, first, count_, {reserved, 0, offset, false}, Reservation{});
-    return;
+    poison_run(lock, region, first, run.count, {reserved, 0, run.offset, false}, Reservation{});
+    return true;
   }
 
   lock.unlock();
-  const std::uint64_t read_began = now_ns();
-  const ReadOutcome outcome = region.store().read(offset, bytes, region.fill() + offset);
-  const std::uint64_t read_ended = now_ns();
-  if (outcome.retried) bump(stats.read_retries);
-  if (outcome.status != Status::ok) {
-    bump(stats.read_failures);
+  int error = 0;
+  for (std::uint32_t i = 0; i < run.count && error == 0; ++i) {
+    error =
+        region.fill(first + i, slot.area.data() + (region.plan()[first + i].offset - run.offset));
+  }
+  if (error != 0) {
     lock.lock();
     put_down();
-    poison_run(lock, region, first, count_, outcome, std::move(reservation));
-    return;
+    poison_run(lock, region, first, run.count, {Status::out_of_memory, error, run.offset, false},
+               std::move(reservation));
+    return true;
   }
-  // Before anybody is woken: who looks at the counters after reading a byte finds it counted.
-  bump(stats.fetches);
-  bump(stats.bytes_fetched, std::min(bytes, region.store().bytes() - offset));
   // I-5: every byte is there. The chunks stay FETCHING until CONTINUE has returned: were they
   // RESIDENT already, a punch could take the pages from under it.
   std::uint64_t left_asleep = 0;
   publishing.fetch_add(1);
-  for (std::uint32_t i = 0; i < count_; ++i) {
+  for (std::uint32_t i = 0; i < run.count; ++i) {
     const ChunkIndex index = first + i;
     // A prefetched chunk is mapped but for its first page: the touch of that page is a minor fault,
     // which tells that the workload has come here and costs microseconds.
-    const bool ahead = purpose == Purpose::prefetch && !region.chunk(index).wanted();
+    const bool ahead = !is_demand && !region.chunk(index).wanted();
     if (!map_chunk(region, index, ahead ? kPage : 0)) left_asleep |= 1ULL << i;
   }
-  stats.read_ns.record(read_ended - read_began);
-  if (purpose == Purpose::demand) stats.fault_ns.record(now_ns() - began);
+  if (is_demand) {
+    const std::uint64_t since = region.chunk(first).since_ns;
+    const std::uint64_t now = now_ns();
+    stats.fault_ns.record(now - since);
+    // What the fault would have cost with a disk that takes no time.
+    const std::uint64_t read = request.ended_ns - request.began_ns;
+    if (request.urgent) stats.overhead_ns.record(now - since - std::min(read, now - since));
+  }
 
   lock.lock();
   put_down();
   reservation.commit(lock);  // I-11: before the chunk can be chosen as a victim
-  bool demanded = purpose == Purpose::demand;
-  for (std::uint32_t i = 0; i < count_; ++i) {
+  bool demanded = is_demand;
+  for (std::uint32_t i = 0; i < run.count; ++i) {
     const ChunkIndex index = first + i;
     ChunkState& chunk = region.chunk(index);
     // Someone faulted while we worked, perhaps in a view that map_chunk did not see yet.
@@ -144,22 +129,24 @@ void Pager::Impl::carry(Lock& lock, ChunkId head, Purpose purpose) {
     chunk.publish(lock);
     policy->candidate(region.first_chunk + index);
   }
-  if (demanded) make_current(lock, head, count_);
+  if (demanded) make_current(lock, head, run.count);
   publishing.fetch_sub(1);
-  const auto read_us = static_cast<std::uint32_t>((read_ended - read_began) / 1000);
-  note(lock, TraceKind::fetch, read_began, head,
-       read_us | (purpose == Purpose::prefetch ? kPrefetchFetch : 0));
-  if (purpose == Purpose::prefetch && region.chunk(first).prefetched()) retain(lock, head);
+  const std::uint64_t read_us = (request.ended_ns - request.began_ns) / 1000;
+  note(lock, TraceKind::fetch, request.began_ns, head,
+       static_cast<std::uint32_t>(read_us) | (is_demand ? 0 : kPrefetchFetch));
+  if (!is_demand && region.chunk(first).prefetched()) retain(lock, head);
+  room_came(lock);
   after_fetch_reconcile(lock, stats.evictions.load(std::memory_order_relaxed) != evictions_before);
-  if (demanded && config.prefetch_depth != 0) top_up(lock, read_ended);
+  if (demanded && config.prefetch_depth != 0) top_up(lock, now_ns());
   if (left_asleep != 0) {
     // Woken threads fault again and find the chunk RESIDENT; nothing is lost if it is gone by then.
     lock.unlock();
-    for (std::uint32_t i = 0; i < count_; ++i) {
+    for (std::uint32_t i = 0; i < run.count; ++i) {
       if ((left_asleep >> i) & 1) wake_chunk(region, first + i);
     }
     lock.lock();
   }
+  return true;
 }
 
 bool Pager::Impl::map_chunk(const Region& region, ChunkIndex index, std::uint64_t skip) {
@@ -235,6 +222,10 @@ void Pager::Impl::poison_run(Lock& lock, Region& region, ChunkIndex first, std::
     case Status::infeasible:
       line << "no budget for " << bytes << " bytes at offset " << offset
            << ": everything resident is pinned";
+      break;
+    case Status::out_of_memory:
+      line << "no memory for " << bytes << " bytes at offset " << offset << ": "
+           << std::string_view(::strerrordesc_np(outcome.error));
       break;
     case Status::system:
       line << "no memory could be freed for " << bytes << " bytes at offset " << offset;

@@ -9,9 +9,9 @@
 //   I-6  One owner per transition; no lock is held across I/O; whoever abandons a fetch wakes.
 //   I-7  resident <= kernel's figure <= resident + reserved + evicting, checked under the lock.
 //   I-8  Dispatch on chunk state, never on fault type.
-//   I-11 Reserve, fetch, commit, publish; in this order.
-//   I-13 No malloc, stdio, exception or lock of the host program on the fault thread.
-//   I-14 A failed read is a loud, named failure and never zeros.
+//   I-11 Reserve, fill, commit, publish; in this order. The read itself goes to a slot
+//   (staging.hpp). I-13 No malloc, stdio, exception or lock of the host program on the fault
+//   thread. I-14 A failed read is a loud, named failure and never zeros.
 //
 // Locks: `mutex` (the accounting lock) guards chunk states, budget, policy, queues and the region
 // list. The view table has a lock of its own, taken after it. Neither is held during a read or a
@@ -31,8 +31,11 @@
 #include "pager/chunk_state.hpp"
 #include "pager/pager.hpp"
 #include "pager/region.hpp"
+#include "pager/staging.hpp"
 #include "pager/userfault.hpp"
 #include "pager/view_table.hpp"
+#include "sense/tripwire_rate.hpp"
+#include "storage/reader.hpp"
 
 namespace resid {
 
@@ -58,13 +61,14 @@ enum class TestFault : std::uint8_t {
 };
 
 struct Pager::Impl {
-  Impl(PagerConfig c, PagerStats& s, FailureHook h, void* ctx, Userfault u,
+  Impl(PagerConfig c, PagerStats& s, FailureHook h, void* ctx, Userfault u, host::FrameSource f,
        std::unique_ptr<Policy> p)
       : config(std::move(c)),
         stats(s),
         hook(h),
         hook_context(ctx),
         uffd(std::move(u)),
+        frames(std::move(f)),
         budget(config.budget_bytes, s),
         policy(std::move(p)) {}
 
@@ -72,11 +76,8 @@ struct Pager::Impl {
   void fault_loop();
   // One message: looks the address up and acts on the chunk's state (I-8).
   void dispatch(const FaultMessage& message, std::uint64_t now);
-  // Tells the policy that the workload has come to this chunk.
-  void sense(ChunkId chunk) {
-    policy->on_fault(chunk);
-    if (config.faults_signal_access) policy->on_access(chunk);
-  }
+  // The workload has come to this chunk: the policy is told, and what it has left may go.
+  void sense(Lock& lock, ChunkId chunk, bool fault);
   void dispatch_absent(Lock& lock, Region& region, ChunkIndex index, std::uint64_t offset,
                        bool minor, std::uint64_t now);
   void dispatch_resident(Lock& lock, Region& region, ChunkIndex index, std::uint64_t address,
@@ -84,15 +85,48 @@ struct Pager::Impl {
   // Finds fetches that nobody carries, and tells about reads that take too long.
   void watchdog(std::uint64_t now);
 
-  // ---- fetch.cpp
-  void worker_loop();
-  // Runs the job headed by `head`, which the caller took out of its queue. The lock is released
-  // during I/O and held again on return.
-  void run_job(Lock& lock, ChunkId head, Purpose purpose);
-  void carry(Lock& lock, ChunkId head, Purpose purpose);
+  // ---- jobs.cpp
+  struct Run {
+    Region* region = nullptr;
+    ChunkIndex first = 0;
+    std::uint32_t count = 0;
+    std::uint64_t offset = 0;  // in the store
+    std::uint64_t bytes = 0;
+  };
+  Run run_of(ChunkId head) const;
+  template <class F>
+  void for_run(ChunkId head, F&& f) {
+    const Place place = locate(head);
+    for (std::uint32_t i = 0, n = place.region->chunk(place.index).run; i < n; ++i)
+      f(place.region->chunk(place.index + i));
+  }
+  void push(Lock& lock, JobQueue& queue, ChunkId head);
+  ChunkId pop(Lock& lock, JobQueue& queue);
+  void erase(Lock& lock, JobQueue& queue, ChunkId head);
   // Moves the absent chunks of `span` around `index` to FETCHING, as one job; returns its head.
   ChunkId begin_run(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index,
                     std::uint64_t now);
+  // Queues the job as one that someone waits for.
+  void demand_run(Lock& lock, ChunkId head);
+  // Hands queued jobs to the reader, as far as there are slots.
+  void start_reads(Lock& lock);
+  bool start_read(Lock& lock, ChunkId head, bool is_demand);
+  // On a thread of the reader.
+  void read_done(ReadRequest& request);
+  void worker_loop();
+  // Something may have become evictable or free: those who wait for room may try again.
+  void room_came(const Lock&) {
+    room_changed = true;
+    if (staging.waiting() != 0) work.notify_one();
+  }
+
+  // ---- fetch.cpp
+  // Fills in what a slot holds and publishes it. False when there is no room for it now: a prefetch
+  // waits in its slot.
+  bool finish(Lock& lock, Slot& slot);
+  bool fill_in(Lock& lock, Slot& slot);
+  // Gives a slot back unused, and its chunks up: a prefetch that found no room in time.
+  void decline(Lock& lock, Slot& slot);
   // FETCHING -> ABSENT for the whole run, waking who waits (I-6).
   void abandon_run(Lock& lock, Region& region, ChunkIndex first, std::uint32_t count);
   // FETCHING -> POISONED for the whole run (I-14).
@@ -119,6 +153,9 @@ struct Pager::Impl {
   // Punches one candidate; the lock is released meanwhile. False on failure of the system call.
   // `forced`: nobody has chosen it.
   bool evict_one(Lock& lock, ChunkId victim, bool forced = false);
+  // Gives up one chunk that the plan has done with, before the room is needed. False when there is
+  // none or there is room enough.
+  bool punch_ahead(Lock& lock);
   Status reconcile_locked(const Lock& lock);
   void after_fetch_reconcile(Lock& lock, bool evicted);
 
@@ -129,6 +166,8 @@ struct Pager::Impl {
   // Gives up the oldest of them for a demand fetch; false when there is none.
   bool break_current(Lock& lock);
   void release_current(Lock& lock, ChunkId chunk);
+  // The program is at `chunk` now: those that no single instruction can need beside it may go.
+  void release_passed(Lock& lock, ChunkId chunk);
   // A demand fault on an absent chunk: was it given up too soon?
   void note_wanted(const Lock& lock, const ChunkState& chunk);
 
@@ -140,11 +179,18 @@ struct Pager::Impl {
   void retain(Lock& lock, ChunkId chunk);
   // The workload reached a prefetched chunk.
   void consumed(Lock& lock, ChunkId chunk, std::uint64_t now);
-  // Gives up the oldest retained prefetch for a demand fetch; false when there is none.
+  // Gives up the retained prefetch that came last, which is needed last, for a demand fetch; false
+  // when there is none.
   bool break_retention(Lock& lock);
   void release_retained(Lock& lock, ChunkId chunk);
   // Takes the oldest place out of the ring; false when it was empty or consumed already.
   bool release_oldest_retained(Lock& lock);
+
+  // ---- tripwire.cpp
+  // After signals: arms what the policy asks for, tells it how many tripwires a pass may have, and
+  // takes down what it makes of the workload. Fault thread only.
+  void follow_order(std::uint64_t now);
+  void take_down(const OrderReport& order);
 
   // With the lock held: the ring takes one producer at a time.
   void note(const Lock&, TraceKind kind, std::uint64_t now, ChunkId chunk, std::uint32_t detail) {
@@ -172,15 +218,14 @@ struct Pager::Impl {
     const Place place = locate(chunk);
     return place.region->plan()[place.index].bytes;
   }
-  void push(Lock& lock, JobQueue& queue, ChunkId head);
-  ChunkId pop(Lock& lock, JobQueue& queue);
-  void erase(Lock& lock, JobQueue& queue, ChunkId head);
   // A Pin handle's claim on the bytes of a chunk, in whatever state it is.
   void add_hold(const Lock& lock, ChunkId chunk);
   void drop_hold(const Lock& lock, ChunkId chunk);
   // Pins so that the policy knows; RESIDENT chunks only.
   void add_pin(Lock& lock, ChunkId chunk);
   void drop_pin(Lock& lock, ChunkId chunk);
+  // Tells the policy how much room there is.
+  void replan(const Lock& lock);
   // Puts back views that were taken out of the table for a change that the kernel refused, and
   // wakes who touched them meanwhile.
   void restore(const std::vector<View>& cut);
@@ -193,19 +238,22 @@ struct Pager::Impl {
   const FailureHook hook;
   void* const hook_context;
   const Userfault uffd;
+  const host::FrameSource frames;
 
   mutable std::mutex mutex;
-  std::condition_variable work;        // a queue is not empty, or stop
+  std::condition_variable work;        // a slot is staged, room may have come, or stop
   std::condition_variable transition;  // a chunk changed state or budget came free
   Budget budget;
   std::unique_ptr<Policy> policy;
   std::vector<std::unique_ptr<Region>> regions;
-  JobQueue demand;
-  JobQueue prefetch;
+  JobQueue demand;    // waiting for a slot
+  JobQueue prefetch;  // waiting for a slot
+  Staging staging;
+  bool room_changed = false;  // since a prefetch was last tried in vain
   // Fetches whose bytes are being mapped: their readers go on before the chunk is published. Raised
   // without the lock, lowered with it.
   std::atomic<std::uint32_t> publishing{0};
-  std::uint32_t jobs_in_hand = 0;  // taken out of a queue and not yet done with
+  std::uint32_t jobs_in_hand = 0;  // with a worker
   std::uint64_t fetches_since_reconcile = 0;
   std::uint32_t largest_chunk = 0;
 
@@ -217,13 +265,13 @@ struct Pager::Impl {
   std::size_t retained_count = 0;
 
   // The newest demand fetches, oldest first: a ring.
-  struct Run {
+  struct Kept {
     ChunkId first = kNoChunk;
     std::uint32_t count = 0;
   };
   static constexpr std::size_t kCurrentLeast = 2;
   static constexpr std::size_t kCurrentMost = 64;
-  std::array<Run, kCurrentMost> current{};
+  std::array<Kept, kCurrentMost> current{};
   std::size_t current_head = 0;
   std::size_t current_count = 0;
   std::size_t current_limit = kCurrentLeast;
@@ -231,6 +279,7 @@ struct Pager::Impl {
   std::uint64_t calm_fetches = 0;
 
   ViewTable views;
+  TripwireRate tripwire_rate;  // the fault thread's
 
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> reported{0};  // one bit a Status
@@ -238,6 +287,7 @@ struct Pager::Impl {
   Fd stop_event;
   std::thread fault_thread;
   std::vector<std::thread> workers;
+  std::unique_ptr<Reader> reader;
   std::uint64_t last_watchdog_ns = 0;
 };
 

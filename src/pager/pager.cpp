@@ -70,8 +70,11 @@ Result<std::unique_ptr<Pager>> Pager::create(const PagerConfig& config, PagerSta
   if (!policy) return tl::unexpected(policy.error());
   auto uffd = Userfault::open();
   if (!uffd) return tl::unexpected(uffd.error());
-  auto impl =
-      std::make_unique<Impl>(config, stats, hook, context, std::move(*uffd), std::move(*policy));
+  // What is locked is locked page by page, through the fill view.
+  auto frames = host::FrameSource::open(config.large_frames && !config.lock_pages, config.noswap);
+  if (!frames) return tl::unexpected(frames.error());
+  auto impl = std::make_unique<Impl>(config, stats, hook, context, std::move(*uffd),
+                                     std::move(*frames), std::move(*policy));
   impl->stop_event.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!impl->stop_event) return fail_errno(Status::system, "eventfd", errno);
   impl->retained.assign(config.prefetch_depth, kNoChunk);
@@ -79,9 +82,16 @@ Result<std::unique_ptr<Pager>> Pager::create(const PagerConfig& config, PagerSta
   impl->regions.reserve(64);
   impl->last_watchdog_ns = now_ns();
 
+  const SignalsBlocked blocked;
+  auto reader = Reader::create(
+      config.reader,
+      [](void* self, ReadRequest& request) { static_cast<Impl*>(self)->read_done(request); },
+      impl.get());
+  if (!reader) return tl::unexpected(reader.error());
+  impl->reader = std::move(*reader);
+
   std::unique_ptr<Pager> pager(new Pager(std::move(impl)));
   Impl& p = *pager->impl_;
-  const SignalsBlocked blocked;
   try {
     p.fault_thread = std::thread([&p] {
       ::pthread_setname_np(::pthread_self(), "resid-fault");
@@ -115,6 +125,12 @@ Pager::~Pager() {
   if (p.fault_thread.joinable()) p.fault_thread.join();
   for (std::thread& worker : p.workers)
     worker.join();
+  {
+    // What is on its way from the disk lands in memory of ours.
+    Lock lock(p.mutex);
+    p.transition.wait(lock, [&p] { return p.staging.reading() == 0; });
+  }
+  p.reader.reset();
   for (const View& v : p.views.all()) {
     sys::munmap(reinterpret_cast<void*>(v.begin), v.end - v.begin);
   }
@@ -125,10 +141,25 @@ Pager::~Pager() {
 Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile file,
                                    ChunkPlan plan) {
   Impl& p = *impl_;
-  auto opened = Region::open(fd, path, std::move(file), std::move(plan), p.config.lock_pages);
+  auto opened =
+      Region::open(fd, path, std::move(file), std::move(plan), p.frames, p.config.lock_pages);
   if (!opened) return tl::unexpected(opened.error());
   std::unique_ptr<Region> region = std::move(*opened);
   const std::uint32_t largest = region->plan().largest();
+  const std::uint64_t run_bytes = std::uint64_t{largest} + 2 * kPage;
+  Staging::Slots slots;
+  {
+    Lock lock(p.mutex);
+    const std::uint64_t now_for = p.staging.run_bytes();
+    lock.unlock();
+    if (now_for < run_bytes) {
+      slots = Staging::make_slots(run_bytes, p.config.budget_bytes);
+      if (slots.empty()) {
+        return fail(Status::out_of_memory, path,
+                    fmt::format("no memory to read chunks of {} into", format_bytes(largest)));
+      }
+    }
+  }
 
   // The policy for the larger set of chunks is made here and only exchanged under the lock, so that
   // nobody waits for the allocator there (I-13). Regions are only ever added, by one thread at a
@@ -187,7 +218,10 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
     region->id = static_cast<std::uint32_t>(seen);
     region->first_chunk = first;
     p.largest_chunk = new_largest;
+    p.staging.adopt(lock, slots, run_bytes);
+    p.reader->add_store(region->store());
     p.regions.push_back(std::move(region));
+    p.replan(lock);
     lock.unlock();
     return static_cast<RegionId>(seen);
   }
@@ -315,6 +349,7 @@ Result<Pin> Pager::pin(const void* address, std::uint64_t bytes) {
   // Claimed for the whole range at once, so that two pins cannot both squeeze into the last room.
   for (ChunkIndex i = first; i <= last; ++i)
     p.add_hold(lock, region.first_chunk + i);
+  p.replan(lock);
   Pin handle;
   handle.pager_ = this;
   handle.first_ = region.first_chunk + first;
@@ -327,7 +362,7 @@ Result<Pin> Pager::pin(const void* address, std::uint64_t bytes) {
         ++i;
         break;
       case ChunkPhase::absent:
-        p.run_job(lock, p.begin_run(lock, region, {i, 1}, i, now_ns()), Purpose::demand);
+        p.demand_run(lock, p.begin_run(lock, region, {i, 1}, i, now_ns()));
         break;
       case ChunkPhase::fetching:
       case ChunkPhase::evicting:
@@ -356,6 +391,8 @@ void Pager::unpin(ChunkId first, std::uint32_t count) {
     p.drop_hold(lock, id);
     p.drop_pin(lock, id);
   }
+  p.replan(lock);
+  p.room_came(lock);
   p.transition.notify_all();
 }
 
@@ -408,11 +445,13 @@ void Pager::notify_access(ChunkId chunk) {
   p.policy->on_access(chunk);
   ChunkState& c = p.state(chunk);
   if (c.phase() == ChunkPhase::resident && c.prefetched()) p.consumed(lock, chunk, now_ns());
+  p.room_came(lock);
 }
 
 void Pager::declare_sequence(std::span<const ChunkId> sequence) {
   const Lock lock(impl_->mutex);
   impl_->policy->declare_sequence(sequence);
+  impl_->replan(lock);
 }
 
 Result<void> Pager::set_budget(std::uint64_t bytes) {
@@ -427,6 +466,7 @@ Result<void> Pager::set_budget(std::uint64_t bytes) {
   }
   const std::uint64_t before = p.budget.limit();
   p.budget.set_limit(lock, bytes);
+  p.replan(lock);
   p.transition.notify_all();  // more may fit now
   while (p.budget.held() > bytes) {
     const ChunkId victim = p.policy->select_victim();
@@ -438,6 +478,7 @@ Result<void> Pager::set_budget(std::uint64_t bytes) {
     }
     if (!progress) {
       p.budget.set_limit(lock, before);
+      p.replan(lock);
       lock.unlock();
       return fail(Status::system, "budget", "memory could not be given back");
     }
@@ -459,7 +500,10 @@ void Pager::settle() {
   Impl& p = *impl_;
   Lock lock(p.mutex);
   p.transition.wait(lock, [&] {
-    return p.stop.load() || (p.demand.size == 0 && p.prefetch.size == 0 && p.jobs_in_hand == 0);
+    // A prefetch that waits for room in its slot has been read and counted.
+    return p.stop.load() || (p.demand.size == 0 && p.prefetch.size == 0 && p.jobs_in_hand == 0 &&
+                             p.staging.reading() == 0 && p.staging.first_demand() == nullptr &&
+                             (p.staging.waiting() == 0 || !p.room_changed));
   });
 }
 
@@ -491,6 +535,24 @@ std::string_view Pager::uffd_route() const {
 bool Pager::kernel_faults_handled() const {
   return impl_->uffd.route() != UffdRoute::user_mode_only;
 }
+std::string_view Pager::read_engine() const {
+  return name(impl_->reader->engine());
+}
+bool Pager::large_frames() const {
+  return impl_->frames.large();
+}
+std::uint64_t Pager::overhead_bytes() const {
+  const Lock lock(impl_->mutex);
+  return impl_->staging.bytes();
+}
+std::uint64_t Pager::overhead_bytes_for(std::uint32_t largest, std::uint64_t budget) {
+  const std::uint64_t run = std::uint64_t{largest} + 2 * kPage;
+  return Staging::slots_for(run, budget) * run;
+}
+OrderReport Pager::order_report() const {
+  const Lock lock(impl_->mutex);
+  return impl_->policy->order_report();
+}
 PagerStats& Pager::stats() {
   return impl_->stats;
 }
@@ -520,45 +582,23 @@ Pager::Impl::Place Pager::Impl::locate(ChunkId chunk) const {
   return {region, chunk - region->first_chunk};
 }
 
-void Pager::Impl::push(Lock& lock, JobQueue& queue, ChunkId head) {
-  ChunkState& c = state(head);
-  c.next = kNoChunk;
-  c.prev = queue.tail;
-  if (queue.tail != kNoChunk) {
-    state(queue.tail).next = head;
-  } else {
-    queue.head = head;
+void Pager::Impl::replan(const Lock&) {
+  std::uint64_t model = 0;
+  for (const auto& region : regions)
+    model += region->plan().mapped_bytes();
+  const std::uint64_t room = budget.limit() - std::min(budget.limit(), budget.pinned);
+  const std::uint64_t run = std::uint64_t{largest_chunk} + 2 * kPage;
+  std::uint64_t window = run;
+  if (config.prefetch_depth != 0) {
+    // The chunk being read, one that is ready and one that is being filled in; more of them where
+    // they are a small part of what is read anyway (a pass reads the window on top of it).
+    const std::uint64_t missing = model - std::min(model, room);
+    window = std::clamp(missing / 40, 3 * run, 8 * run);
   }
-  queue.tail = head;
-  ++queue.size;
-  const Place place = locate(head);
-  for (std::uint32_t i = 0; i < c.run; ++i)
-    place.region->chunk(place.index + i).set_queued(lock, true);
-}
-
-void Pager::Impl::erase(Lock& lock, JobQueue& queue, ChunkId head) {
-  ChunkState& c = state(head);
-  if (c.prev != kNoChunk) {
-    state(c.prev).next = c.next;
-  } else {
-    queue.head = c.next;
+  policy->set_room(room, std::min(window, room / 2));
+  if (window == run && policy->streams_neighbours()) {
+    policy->set_room(room, std::min(2 * run, room / 2));
   }
-  if (c.next != kNoChunk) {
-    state(c.next).prev = c.prev;
-  } else {
-    queue.tail = c.prev;
-  }
-  --queue.size;
-  const Place place = locate(head);
-  for (std::uint32_t i = 0; i < c.run; ++i) {
-    place.region->chunk(place.index + i).set_queued(lock, false);
-  }
-}
-
-ChunkId Pager::Impl::pop(Lock& lock, JobQueue& queue) {
-  const ChunkId head = queue.head;
-  erase(lock, queue, head);
-  return head;
 }
 
 void Pager::Impl::add_hold(const Lock&, ChunkId chunk) {

@@ -2,9 +2,10 @@
 // The pager: keeps at most `budget` bytes of all regions resident and fills what is touched.
 //
 // The data's way: a thread touches an absent page of an app view -> the kernel queues a message ->
-// fault_loop.cpp reads it and moves the chunk ABSENT -> FETCHING -> a worker (fetch.cpp) reserves
-// budget, evicting (evict.cpp) what the policy names, reads the store into the fill view, maps it
-// with CONTINUE, commits and publishes RESIDENT -> the thread goes on.
+// fault_loop.cpp reads it and moves the chunk ABSENT -> FETCHING -> jobs.cpp has the store read
+// into a slot (staging.hpp) -> a worker (fetch.cpp) reserves budget, evicting (evict.cpp) what the
+// policy names, copies the bytes into the region's memory, maps them with CONTINUE, commits and
+// publishes RESIDENT -> the thread goes on.
 //
 // Threads: every public function may be called from any thread that does not hold a lock needed to
 // read an app view. None of them may be called from a signal handler.
@@ -20,6 +21,7 @@
 #include "model/model.hpp"
 #include "pager/stats.hpp"
 #include "policy/policy.hpp"
+#include "storage/reader.hpp"
 #include "trace/ring.hpp"
 
 namespace resid {
@@ -27,7 +29,10 @@ namespace resid {
 struct PagerConfig {
   std::uint64_t budget_bytes = 0;
   std::string policy = "layer_order_declared";
-  std::uint32_t fetch_workers = 4;
+  std::uint32_t fetch_workers = 2;
+  ReaderConfig reader;        // engine, depth and request size of the reads
+  bool large_frames = true;   // large folios for whole large pages, where the kernel has them
+  bool tripwires = true;      // arm resident chunks where the policy asks for it
   bool sync_handler = false;  // fetch on the fault thread; for comparison
   std::uint32_t fetching_timeout_ms = 30000;
   bool eager_reconcile = false;  // reconcile after every fetch, not every 16th
@@ -37,6 +42,7 @@ struct PagerConfig {
   std::uint32_t prefetch_depth = 0;  // 0 = off
   bool prefetch_guarded = true;      // admission: guarded | always
   bool prefetch_pinned = true;       // retention: pinned | none
+  bool noswap = false;               // only memory that is never swapped will do (I-3)
   bool lock_pages = false;           // mlock what becomes resident (I-3, the mlocked route)
   TraceRing* trace = nullptr;        // where events go; must outlive the pager
 };
@@ -135,6 +141,12 @@ class Pager {
 
   std::string_view uffd_route() const;  // "/dev/userfaultfd", "userfaultfd", "user-mode-only"
   bool kernel_faults_handled() const;   // false: system calls on absent ranges give EFAULT
+  std::string_view read_engine() const;
+  bool large_frames() const;             // resident bytes are in large folios where they can be
+  std::uint64_t overhead_bytes() const;  // memory of the pager's own: slots
+  // What that will be for chunks of at most `largest` bytes.
+  static std::uint64_t overhead_bytes_for(std::uint32_t largest, std::uint64_t budget);
+  OrderReport order_report() const;
   PagerStats& stats();
 
   struct Impl;

@@ -1,10 +1,13 @@
 // Fetching ahead of need. Off unless a depth is configured.
 //
+// Reads ahead go to slots, as many as there are, and become resident as room comes: by evicting
+// what is needed later than they are (admission), or what the plan has done with.
+//
 // A prefetched chunk becomes RESIDENT without anyone waiting for it. It is mapped but for its first
 // page, so that its first touch is a minor fault: that is how its use is noticed (`consumed`), even
 // in a program that knows nothing of us. Until then it is retained: pinned, in a ring that holds
 // `prefetch_depth` chunks; a newer arrival pushes the oldest out, and a demand fetch that finds
-// nothing else to evict breaks the oldest pin (counted: it shows that the budget is too tight for
+// nothing else to evict breaks the newest pin (counted: it shows that the budget is too tight for
 // the depth).
 
 #include "pager/impl.hpp"
@@ -18,14 +21,34 @@ bool Pager::Impl::queue_prefetch(Lock& lock, ChunkId chunk, std::uint64_t now) {
   push(lock, prefetch, begin_run(lock, *place.region, {place.index, 1}, place.index, now));
   c.set_prefetched(lock, true);
   bump(stats.prefetch_issued);
-  work.notify_one();
+  start_reads(lock);
   return true;
 }
 
 void Pager::Impl::top_up(Lock& lock, std::uint64_t now) {
   const std::size_t n = policy->upcoming(next_up);
-  for (std::size_t i = 0; i < n; ++i)
-    queue_prefetch(lock, next_up[i], now);
+  ChunkId left_out = kNoChunk;
+  for (std::size_t i = 0; i < n && left_out == kNoChunk; ++i) {
+    // Only what can be started now: what waited in a queue would be out of date after a jump.
+    if (staging.has_room(lock, false)) {
+      queue_prefetch(lock, next_up[i], now);
+    } else if (state(next_up[i]).phase() == ChunkPhase::absent) {
+      left_out = next_up[i];
+    }
+  }
+  if (left_out == kNoChunk) return;
+  // After a jump slots may hold what is needed later than what finds no slot.
+  Slot* furthest = nullptr;
+  std::int64_t distance = policy->next_use_distance(left_out);
+  for (Slot* slot = staging.first_prefetch(); slot != nullptr; slot = slot->next) {
+    const std::int64_t d = policy->next_use_distance(slot->head);
+    if (d <= distance) continue;
+    furthest = slot;
+    distance = d;
+  }
+  if (furthest == nullptr) return;
+  decline(lock, *furthest);
+  queue_prefetch(lock, left_out, now);
 }
 
 void Pager::Impl::retain(Lock& lock, ChunkId chunk) {
@@ -63,12 +86,16 @@ void Pager::Impl::consumed(Lock& lock, ChunkId chunk, std::uint64_t now) {
     release_retained(lock, chunk);
   }
   make_current(lock, chunk, 1);
+  room_came(lock);
   if (config.prefetch_depth != 0) top_up(lock, now);
 }
 
 bool Pager::Impl::break_retention(Lock& lock) {
   while (retained_count != 0) {
-    if (!release_oldest_retained(lock)) continue;
+    --retained_count;
+    const ChunkId newest = retained[(retained_head + retained_count) % retained.size()];
+    if (newest == kNoChunk) continue;
+    release_retained(lock, newest);
     bump(stats.prefetch_pin_broken);
     return true;
   }

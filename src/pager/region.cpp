@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstring>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -14,13 +15,14 @@
 namespace resid {
 namespace {
 
-constexpr unsigned kMfdCloexec = 0x1U;
 constexpr unsigned kMlockOnFault = 0x1U;  // MLOCK_ONFAULT, kernel 4.4
+constexpr int kPopulateWrite = 23;        // MADV_POPULATE_WRITE, kernel 5.14
 
 }  // namespace
 
 Result<std::unique_ptr<Region>> Region::open(int fd, const std::string& path, ModelFile file,
-                                             ChunkPlan plan, bool lock_pages) {
+                                             ChunkPlan plan, const host::FrameSource& frames,
+                                             bool lock_pages) {
   auto store = Store::open(fd, path);
   if (!store) return tl::unexpected(store.error());
   if (store->bytes() != plan.file_bytes()) {
@@ -33,12 +35,11 @@ Result<std::unique_ptr<Region>> Region::open(int fd, const std::string& path, Mo
 
   // Seen in /proc/PID/maps; the kernel cuts names at 249 bytes and refuses longer ones.
   const std::string label = "residctl:" + path.substr(path.find_last_of('/') + 1).substr(0, 200);
-  region->memfd_.reset(static_cast<int>(::syscall(SYS_memfd_create, label.c_str(), kMfdCloexec)));
-  if (!region->memfd_) return fail_errno(Status::system, "memfd_create", errno);
-  // A sparse file: nothing is resident until it is fetched.
-  if (::ftruncate(region->memfd_.get(), static_cast<off_t>(bytes)) != 0) {
-    return fail_errno(Status::system, "memfd of " + path, errno);
-  }
+  auto memory = frames.make(label, bytes);
+  if (!memory) return tl::unexpected(memory.error());
+  region->memfd_ = std::move(*memory);
+  region->large_ = frames.large();
+  region->locked_ = lock_pages;
   void* fill =
       sys::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->memfd_.get(), 0);
   if (fill == MAP_FAILED) return fail_errno(Status::out_of_memory, "mapping " + path, errno);
@@ -57,6 +58,23 @@ Result<std::unique_ptr<Region>> Region::open(int fd, const std::string& path, Mo
 
 Region::~Region() {
   if (fill_ != nullptr) sys::munmap(fill_, plan_.mapped_bytes());
+}
+
+int Region::fill(ChunkIndex i, const std::uint8_t* bytes) const {
+  const Chunk& c = plan_[i];
+  const bool whole = c.offset % kLargePage == 0 && c.bytes % kLargePage == 0;
+  if (locked_ || (large_ && !whole)) {  // F-1
+    // Not left to the page faults of the copy: where memory cannot be had they are a SIGBUS.
+    if (sys::madvise(fill_ + c.offset, c.bytes, kPopulateWrite) != 0) return errno;
+    std::memcpy(fill_ + c.offset, bytes, c.bytes);
+    return 0;
+  }
+  for (std::uint64_t done = 0; done < c.bytes;) {
+    const ssize_t n = sys::pwrite(memfd_.get(), bytes + done, c.bytes - done, c.offset + done);
+    if (n < 0 && errno != EINTR) return errno;
+    if (n > 0) done += static_cast<std::uint64_t>(n);
+  }
+  return 0;
 }
 
 std::int64_t Region::kernel_bytes() const {

@@ -1,6 +1,6 @@
 #pragma once
-// One store under control: its descriptors, the memfd that holds what is resident of it, and the
-// fill view. App views are in the ViewTable.
+// One store under control: its descriptors, the file of memory that holds what is resident of it
+// (host/frames.hpp), and the fill view. App views are in the ViewTable.
 
 #include <cstdint>
 #include <memory>
@@ -8,6 +8,7 @@
 
 #include "base/fd.hpp"
 #include "base/status.hpp"
+#include "host/frames.hpp"
 #include "model/chunk_plan.hpp"
 #include "model/model.hpp"
 #include "pager/chunk_state.hpp"
@@ -20,7 +21,8 @@ class Region {
   // `lock_pages`: the fill view is mlocked on fault, so that what is resident cannot be swapped
   // (I-3); needs RLIMIT_MEMLOCK for the whole file.
   static Result<std::unique_ptr<Region>> open(int fd, const std::string& path, ModelFile file,
-                                              ChunkPlan plan, bool lock_pages);
+                                              ChunkPlan plan, const host::FrameSource& frames,
+                                              bool lock_pages);
   ~Region();
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
@@ -29,7 +31,9 @@ class Region {
   const ModelFile& file() const { return file_; }
   const ChunkPlan& plan() const { return plan_; }
   int memfd() const { return memfd_.get(); }
-  std::uint8_t* fill() const { return fill_; }
+  // Puts the bytes of a chunk into the file of memory; 0 or errno. The chunk is FETCHING, and its
+  // bytes are reserved.
+  int fill(ChunkIndex i, const std::uint8_t* bytes) const;
   ChunkState& chunk(ChunkIndex i) const { return chunks_[i]; }
 
   // The bytes that the kernel holds for this region (st_blocks of the memfd); negative errno on
@@ -51,6 +55,8 @@ class Region {
   ChunkPlan plan_;
   Fd memfd_;
   std::uint8_t* fill_ = nullptr;
+  bool large_ = false;   // the file takes large folios
+  bool locked_ = false;  // what is resident must have been touched through the fill view
   std::unique_ptr<ChunkState[]> chunks_;
 };
 

@@ -83,6 +83,7 @@ struct PagerStats {
   Counter resident_peak_bytes{0};  // ours: resident + reserved, the most at any moment
   Counter kernel_peak_bytes{0};    // the memfds' own figure at every reconcile
   Counter wanted_back{0};          // demand faults on what was given up a few evictions before
+  Counter plan_broken{0};          // evictions of what the plan keeps
   Counter infeasible{0};
   Counter policy_lapses{0};  // room was made without the policy, which named nobody: a bug in it
   Counter fetching_timeouts{0};
@@ -101,11 +102,26 @@ struct PagerStats {
 
   Counter reconcile_checks{0};
   Counter reconcile_max_divergence_bytes{0};
-  Counter tripwires{0};
+  Counter armed{0};          // tripwires set
+  Counter tripwires{0};      // and tripped
+  Counter punched_ahead{0};  // evictions before the room was needed
   Counter queue_high_water{0};
 
-  LatencyHistogram fault_ns;  // from reading the message to the wake-up
-  LatencyHistogram read_ns;   // one fetch's read alone
+  // What the policy makes of the workload (OrderReport), as of the last signal.
+  Counter order_mode{0};
+  Counter order_streams{0};
+  Counter order_cycles{0};
+  Counter order_signals{0};
+  Counter order_surprises{0};
+  Counter order_replans{0};
+  Counter order_fallbacks{0};
+  Counter plan_fixed_bytes{0};
+  Counter plan_streamed_bytes{0};
+
+  LatencyHistogram fault_ns;     // from reading the message to the wake-up
+  LatencyHistogram overhead_ns;  // a demand fetch's share of that beside its read
+  LatencyHistogram trip_ns;      // the same for a tripwire
+  LatencyHistogram read_ns;      // one fetch's read alone
   LatencyHistogram punch_ns;
 };
 

@@ -30,6 +30,7 @@ __attribute__((constructor)) void load() {
   }
   if (Session::get() == nullptr) return;
   ::pthread_atfork(before_fork, in_parent, in_child);
+  if (Session::get()->page().config.aside_expected != 0) return;
   ggml::deny_extra_buffers([] {
     Session::get()->notice(Notice::repack_off,
                            "ggml's repacked weight buffers are off: they would copy the weights "

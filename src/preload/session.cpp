@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -57,6 +58,11 @@ PagerConfig pager_config(const RunConfig& run, std::uint64_t budget) {
   config.budget_bytes = budget;
   config.policy = run.policy;
   config.fetch_workers = run.fetch_workers;
+  config.reader.engine = static_cast<ReadEngine>(run.read_engine);
+  config.reader.depth = run.read_depth;
+  config.reader.piece_bytes = run.read_bytes;
+  config.large_frames = run.small_frames == 0;
+  config.tripwires = run.no_tripwires == 0;
   config.sync_handler = run.sync_handler != 0;
   config.fetching_timeout_ms = run.fetching_timeout_ms;
   config.eager_reconcile = run.eager_reconcile != 0;
@@ -64,6 +70,8 @@ PagerConfig pager_config(const RunConfig& run, std::uint64_t budget) {
   config.prefetch_depth = run.prefetch_depth;
   config.prefetch_guarded = run.prefetch_admission_always == 0;
   config.prefetch_pinned = run.prefetch_retention_none == 0;
+  config.noswap =
+      run.swap_guarantee == static_cast<std::uint8_t>(host::SwapGuarantee::noswap_mount);
   config.lock_pages = run.swap_guarantee == static_cast<std::uint8_t>(host::SwapGuarantee::mlocked);
   return config;
 }
@@ -133,7 +141,7 @@ bool Session::is_model(int fd) const {
 Result<void> Session::start_pager(const ModelFile& file, const ChunkPlan& plan, bool in_place) {
   const RunConfig& config = page_->config;
   const WholeModel whole = whole_model(file, plan, in_place, config.chunk_max);
-  auto budget = resolve_budget(config, whole.bytes, whole.largest_chunk);
+  auto budget = resolve_budget(config, whole.bytes, whole.largest_chunk, aside_bytes_);
   if (!budget) return tl::unexpected(budget.error());
   if (auto claimed = claim_budget(*page_, ::getpid()); !claimed) {
     return tl::unexpected(claimed.error());
@@ -144,8 +152,10 @@ Result<void> Session::start_pager(const ModelFile& file, const ChunkPlan& plan, 
   copy_text(page_->model_architecture, file.architecture);
   PagerConfig pager = pager_config(config, *budget);
   if (pager.policy == "auto") {
-    // Without layers there is no order to declare; what repeats can still be learned.
-    pager.policy = file.layers > 0 ? "layer_order_declared" : "layer_order_learned";
+    // Which expert comes next is not in the order, so that a plan for it would stream the wrong
+    // ones.
+    const bool layers = file.layers > 0;
+    pager.policy = layers && file.experts != 0 ? "layer_order_declared" : "layer_order_spread";
     copy_text(page_->config.policy, pager.policy);  // the report names what ran
   }
   // Which experts come next is not in the order: fetched ahead, three of four would be in vain. And
@@ -166,13 +176,45 @@ Result<void> Session::start_pager(const ModelFile& file, const ChunkPlan& plan, 
   auto made = Pager::create(pager, page_->stats, on_failure, page_);
   if (!made) return tl::unexpected(made.error());
   copy_text(page_->uffd_route, (*made)->uffd_route());
+  copy_text(page_->read_engine, (*made)->read_engine());
+  page_->large_frames = (*made)->large_frames() ? 1 : 0;
   install_fault_signals(*page_);
-  if (*budget >= whole.bytes) {
-    notice(Notice::budget_holds_all,
-           "the budget holds the whole model: plain mmap would be as fast");
-  }
   pager_.store(made->release(), std::memory_order_release);
   return {};
+}
+
+bool Session::stand_aside(int fd, const StoreIdentity& identity) {
+  if (page_->config.never_stand_aside != 0) return false;
+  if (std::find(aside_.begin(), aside_.end(), identity) != aside_.end()) return true;
+  if (region_of(identity) != nullptr || pager() != nullptr) return false;
+  const std::string path = path_of(fd);
+  auto file = read_recognised(fd, path, identity.bytes);
+  if (!file) return false;  // told where the region is made
+  auto plan = plan_for(*file, page_->config.chunk_max);
+  if (!plan) return false;
+  const bool in_place = names_file(path, identity);
+  const WholeModel whole = whole_model(*file, *plan, in_place, page_->config.chunk_max);
+  // The parts of one model are counted with the first of them.
+  const bool counted = file->split_count > 1 && file->split_no > 0 && !aside_.empty();
+  const std::uint64_t more = counted ? 0 : whole.bytes;
+  auto budget = resolve_budget(page_->config, whole.bytes, 0);
+  // A percentage is of each model, a size is for all of them.
+  const std::uint64_t taken = page_->config.ram_is_percent != 0 ? 0 : aside_bytes_;
+  if (!budget || *budget < page_down(taken + more)) return false;
+  if (aside_.empty()) {
+    if (!claim_budget(*page_, ::getpid())) return false;
+    page_->budget_bytes.store(*budget);
+    copy_text(page_->model_path, path);
+    copy_text(page_->model_architecture, file->architecture);
+    notice(Notice::stands_aside,
+           "the budget holds the whole model: it is mapped plainly, residctl stands aside");
+  }
+  aside_.push_back(identity);
+  aside_bytes_ += more;
+  page_->model_bytes.fetch_add(counted ? 0 : whole.bytes);
+  page_->stood_aside.store(static_cast<std::uint32_t>(aside_.size()));
+  page_->phase.store(static_cast<std::uint32_t>(RunPhase::mapped));
+  return true;
 }
 
 Result<RegionId> Session::region_for(int fd, const StoreIdentity& identity) {
@@ -207,6 +249,7 @@ Result<RegionId> Session::region_for(int fd, const StoreIdentity& identity) {
   regions_.push_back(region);
   if (trace_ != nullptr) trace_region(fd, path, identity.bytes, chunks);
   page_->regions.store(static_cast<std::uint32_t>(regions_.size()));
+  page_->overhead_bytes.store(pager()->overhead_bytes());
   return region.id;
 }
 
@@ -281,6 +324,7 @@ MapAnswer Session::map(void* address, std::size_t bytes, int protection, int fla
     const std::lock_guard guard(mutex_);
     // The failure has been told; a program that tries again gets the same answer in silence.
     if (refused_) return {MapAnswer::Kind::refused, nullptr, ENOMEM};
+    if (stand_aside(fd, identity)) return {};
     auto region = region_for(fd, identity);
     if (!region) {
       const Status status = region.error().status;

@@ -56,7 +56,7 @@ enum class Notice : std::uint32_t {
   lock_all,
   forked_child,
   repack_off,
-  budget_holds_all,
+  stands_aside,
 };
 
 // The answer to an mmap of the program.
@@ -122,6 +122,9 @@ class Session {
   };
 
   Session(RunPage* page, TraceArea* trace);
+  // Whether the budget holds this file, and the model it is a part of, beside what is mapped
+  // plainly already. Then it is: the page cache is as good, and nothing is in the program's way.
+  bool stand_aside(int fd, const StoreIdentity& identity);
   const Region* region_of(const StoreIdentity& identity) const;
   Result<RegionId> region_for(int fd, const StoreIdentity& identity);
   Result<void> start_pager(const ModelFile& file, const ChunkPlan& plan, bool in_place);
@@ -143,6 +146,8 @@ class Session {
   std::atomic<bool> reprotected_{false};
   std::mutex mutex_;  // guards what follows; never held while the program's memory is touched
   std::vector<Region> regions_;
+  std::vector<StoreIdentity> aside_;  // files that are mapped plainly
+  std::uint64_t aside_bytes_ = 0;     // their models'
   ViewTable views_;
   LockTable<Pin> locks_;
   bool refused_ = false;  // the pager could not be started in this process

@@ -173,8 +173,12 @@ Result<void> Attempt::cool() {  // P-2
 Result<void> Attempt::limit_group(host::ChildGroup& group) {  // P-1
   auto figures = group.figures();
   if (!figures) return tl::unexpected(figures.error());
-  const auto beside =
-      static_cast<std::int64_t>(figures->usage) + slack(config, workload.file.bytes);
+  auto beside = static_cast<std::int64_t>(figures->usage) + slack(config, workload.file.bytes);
+  // The memory that the pager reads into is page cache to the kernel's arms.
+  if (!is_pager(config.arm)) {
+    beside += static_cast<std::int64_t>(
+        Pager::overhead_bytes_for(workload.plan.largest(), config.pager.budget_bytes));
+  }
   result.group_need = static_cast<std::uint64_t>(std::max<std::int64_t>(beside, 0));
   // A slack below zero takes from the budget: how a test makes the kernel end an arm.
   result.group_limit =
@@ -287,6 +291,7 @@ Result<void> Attempt::run() {
   if (!area) return tl::unexpected(area.error());
   ReplayPage& page = area->page();
   ReplayConfig mine = config;
+  mine.pager.noswap = surroundings->guarantee == host::SwapGuarantee::noswap_mount;
   mine.pager.lock_pages = surroundings->guarantee == host::SwapGuarantee::mlocked;
   mine.pager.trace = &page.ring;
   auto traces = TraceFiles::create(workload, config, page.ring);

@@ -1,6 +1,8 @@
 #include "report/run_report.hpp"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -39,11 +41,13 @@ std::string config_text(const RunConfig& c) {
   return fmt::format(
       "ram={} policy={} chunk_max={} fetch_workers={} fetching_timeout_ms={} prefetch_depth={} "
       "prefetch_admission={} prefetch_retention={} sync_handler={} eager_reconcile={} "
-      "protect_current={} match={}",
+      "protect_current={} match={} read_engine={} read_depth={} read_bytes={} small_frames={} "
+      "no_tripwires={} never_stand_aside={}",
       size_text(c), c.policy, c.chunk_max, c.fetch_workers, c.fetching_timeout_ms, c.prefetch_depth,
       c.prefetch_admission_always != 0 ? "always" : "guarded",
       c.prefetch_retention_none != 0 ? "none" : "pinned", c.sync_handler, c.eager_reconcile,
-      c.protect_current, c.match);
+      c.protect_current, c.match, c.read_engine, c.read_depth, c.read_bytes, c.small_frames,
+      c.no_tripwires, c.never_stand_aside);
 }
 
 std::string config_hash(const RunConfig& config) {
@@ -88,11 +92,26 @@ nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
                    {"minor", load(s.faults_minor)},
                    {"stray", load(s.stray_faults)}};
   out["dedup"] = {{"resident", load(s.dedup_resident)}, {"fetching", load(s.dedup_fetching)}};
+  out["stood_aside"] = page.stood_aside.load() != 0;
   out["tripwires"] = load(s.tripwires);
+  out["tripwires_armed"] = load(s.armed);
+  out["punched_ahead"] = load(s.punched_ahead);
+  constexpr std::array<std::string_view, 4> kModes{"none", "learning", "cyclic", "recency"};
+  out["order"] = {{"mode", kModes[std::min<std::uint64_t>(load(s.order_mode), 3)]},
+                  {"streams", load(s.order_streams)},
+                  {"cycles", load(s.order_cycles)},
+                  {"signals", load(s.order_signals)},
+                  {"surprises", load(s.order_surprises)},
+                  {"replans", load(s.order_replans)},
+                  {"fallbacks", load(s.order_fallbacks)},
+                  {"fixed_bytes", load(s.plan_fixed_bytes)},
+                  {"streamed_bytes", load(s.plan_streamed_bytes)}};
   out["prefetch"] = {
       {"issued", load(s.prefetch_issued)},     {"useful", load(s.prefetch_useful)},
       {"late", load(s.prefetch_late)},         {"wasted", load(s.prefetch_wasted)},
       {"declined", load(s.prefetch_declined)}, {"pin_broken", load(s.prefetch_pin_broken)}};
+  out["wanted_back"] = load(s.wanted_back);
+  out["plan_broken"] = load(s.plan_broken);
   out["infeasible"] = load(s.infeasible);
   out["fetching_timeouts"] = load(s.fetching_timeouts);
   out["reads"] = {{"retries", load(s.read_retries)}, {"failures", load(s.read_failures)}};
@@ -102,11 +121,21 @@ nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
                        {"fault_p99", microseconds(s.fault_ns.quantile(0.99))},
                        {"fault_max", microseconds(load(s.fault_ns.max_ns))},
                        {"read_p50", microseconds(s.read_ns.quantile(0.50))},
-                       {"read_p99", microseconds(s.read_ns.quantile(0.99))}};
+                       {"read_p99", microseconds(s.read_ns.quantile(0.99))},
+                       {"overhead_p50", microseconds(s.overhead_ns.quantile(0.50))},
+                       {"overhead_p99", microseconds(s.overhead_ns.quantile(0.99))},
+                       {"trip_p50", microseconds(s.trip_ns.quantile(0.50))},
+                       {"trip_p99", microseconds(s.trip_ns.quantile(0.99))},
+                       {"punch_p50", microseconds(s.punch_ns.quantile(0.50))},
+                       {"punch_p99", microseconds(s.punch_ns.quantile(0.99))}};
   out["policy"] = c.policy;
   out["prefetch_depth"] = c.prefetch_depth;
   out["fetch_workers"] = c.fetch_workers;
   out["chunk_max"] = c.chunk_max;
+  out["read_engine"] = page.read_engine;
+  out["read_depth"] = c.read_depth;
+  out["large_frames"] = page.large_frames != 0;
+  out["overhead_bytes"] = page.overhead_bytes.load();
   out["swap_guarantee"] = facts.swap_guarantee;
   out["uffd_route"] = page.uffd_route;
   out["control_group"] = {
@@ -132,7 +161,11 @@ std::string report_text(const nlohmann::json& report) {
 std::string run_summary(const RunPage& page, const RunFacts& facts) {
   const PagerStats& s = page.stats;
   std::string out;
-  if (page.budget_bytes.load() != 0) {
+  if (page.stood_aside.load() != 0 && page.regions.load() == 0) {
+    out +=
+        fmt::format("residctl: budget {} holds the model of {}: it was mapped plainly\n",
+                    format_bytes(page.budget_bytes.load()), format_bytes(page.model_bytes.load()));
+  } else if (page.budget_bytes.load() != 0) {
     const std::uint64_t peak = peak_resident(page, facts);
     out +=
         fmt::format("residctl: {} of {} resident at most, budget {} ({})\n", format_bytes(peak),
@@ -142,6 +175,12 @@ std::string run_summary(const RunPage& page, const RunFacts& facts) {
         "residctl: {} read in {} fetches, {} evictions, fault p50 {:.0f} us p99 {:.0f} us\n",
         format_bytes(load(s.bytes_fetched)), load(s.fetches), load(s.evictions),
         microseconds(s.fault_ns.quantile(0.50)), microseconds(s.fault_ns.quantile(0.99)));
+    if (load(s.order_fallbacks) != 0) {
+      out += fmt::format(
+          "residctl: the program did not keep to one order of reading ({} of {} signals were not "
+          "foreseen): victims by age, {} times\n",
+          load(s.order_surprises), load(s.order_signals), load(s.order_fallbacks));
+    }
   }
   if (facts.failure) {
     out += fmt::format("residctl: the run failed ({}), exit code {}\n", name(facts.failure->status),

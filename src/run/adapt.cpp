@@ -116,7 +116,7 @@ std::string merge_preload(const char* existing, const std::string& library) {
 
 std::vector<Change> adapt_environment(const std::function<const char*(const char*)>& get,
                                       const std::string& preload_library,
-                                      const std::string& run_page) {
+                                      const std::string& run_page, bool aside) {
   std::vector<Change> out;
   out.push_back({"LD_PRELOAD", merge_preload(get("LD_PRELOAD"), preload_library), false, {}});
   out.push_back({kRunPageVariable, run_page, false, {}});
@@ -137,6 +137,7 @@ std::vector<Change> adapt_environment(const std::function<const char*(const char
   remove("LLAMA_ARG_NO_DIO", always);
   remove("LLAMA_ARG_MLOCK", [](const std::string& value) { return truthy(value); });
   remove("LLAMA_ARG_LOAD_MODE", [](const std::string& value) { return !maps(value); });
+  if (aside) return out;
   const char* repack = get("LLAMA_ARG_REPACK");
   const bool wanted = repack != nullptr && truthy(repack) && get("LLAMA_ARG_NO_REPACK") == nullptr;
   out.push_back({.name = "LLAMA_ARG_REPACK",

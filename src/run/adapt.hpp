@@ -31,9 +31,10 @@ struct Change {
 };
 
 // The changes for a program of any name: scripts start llama.cpp programs too. `get` as ::getenv.
+// `aside`: the model will be mapped plainly, and may be copied into another layout as ever.
 std::vector<Change> adapt_environment(const std::function<const char*(const char*)>& get,
                                       const std::string& preload_library,
-                                      const std::string& run_page);
+                                      const std::string& run_page, bool aside = false);
 
 // LD_PRELOAD with `library` in front, behind nothing: what was there stays in effect. The list may
 // be separated by spaces or colons (ld.so(8)).

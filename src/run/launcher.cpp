@@ -118,10 +118,9 @@ Result<void> settle_swap(const Notes& note, const RunConfig& config, Setting& se
   if (!guarantee) return tl::unexpected(guarantee.error());
   setting.guarantee = *guarantee;
   if (!setting.group) {
-    constexpr std::array<std::string_view, 5> kWhy{"", "this machine has no swap",
-                                                   "its control group forbids swap",
-                                                   "it lives on a mount that is never swapped",
-                                                   "resident pages are locked (mlock)"};
+    constexpr std::array<std::string_view, 5> kWhy{
+        "", "this machine has no swap", "its control group forbids swap",
+        "it lives on a mount that is never swapped", "resident pages are locked (mlock)"};
     note(fmt::format("resident stays resident because {}",
                      kWhy[static_cast<std::size_t>(*guarantee)]));
   }
@@ -240,6 +239,10 @@ Result<int> run_program(const RunOptions& options) {
     return tl::unexpected(ok.error());
   }
   page.config.swap_guarantee = static_cast<std::uint8_t>(setting.guarantee);
+  // Then the model is mapped plainly, and what the program copies out of it is its own affair.
+  const bool aside = model_guess != 0 && options.config.never_stand_aside == 0 &&
+                     foreseen_budget(page.config, model_guess) >= page_down(model_guess);
+  page.config.aside_expected = aside ? 1 : 0;
   page.config.own_cgroup = setting.group ? 1 : 0;
 
   Launch launch;
@@ -248,7 +251,7 @@ Result<int> run_program(const RunOptions& options) {
   launch.arguments = std::move(adapted.arguments);
   for (const std::string& reason : adapted.reasons)
     note(reason);
-  launch.environment = adapt_environment(::getenv, *library, page_file->path());
+  launch.environment = adapt_environment(::getenv, *library, page_file->path(), aside);
   for (const Change& change : launch.environment) {
     if (!change.reason.empty()) note(change.reason);
   }

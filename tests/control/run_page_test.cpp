@@ -61,7 +61,7 @@ TEST_F(RunPageTest, IsMadeInTheRuntimeFolderForThisUserAlone) {
   EXPECT_EQ(static_cast<std::size_t>(st.st_size), sizeof(RunPage));
   EXPECT_GE(static_cast<std::size_t>(st.st_blocks) * 512, sizeof(RunPage));  // no holes: no SIGBUS
   EXPECT_EQ(made->page().magic, RunPage::kMagic);
-  EXPECT_EQ(made->page().config.fetch_workers, 4U);
+  EXPECT_EQ(made->page().config.fetch_workers, 2U);
 }
 
 TEST_F(RunPageTest, IsMadeInTmpWhereTheRuntimeFolderIsOfNoUse) {

@@ -96,7 +96,13 @@ def case_generate(b):
             check(done.returncode == 0, f"{ram} %: " + done.stderr.decode(errors="replace"))
             check(b.ids() == plain_ids, f"{ram} %: the token ids are the same")
             check(done.stdout == plain.stdout, f"{ram} %: the text is the same")
-            check_report(report, ram)
+            if ram < 100:
+                check_report(report, ram)
+            else:
+                check(report["stood_aside"] and report["bytes_fetched"] == 0, "the model was mapped plainly")
+        done, report = b.paged(["--ram", "100%", "--stand-aside", "off"], b.generate(prompt))
+        check(done.stdout == plain.stdout and b.ids() == plain_ids, "100 % paged: text and token ids are the same")
+        check_report(report, 100)
     print("3 prompts at 50, 25 and 100 %: token ids and text equal")
 
 

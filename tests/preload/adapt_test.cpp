@@ -83,6 +83,11 @@ TEST(AdaptEnvironment, preloads_and_turns_repacking_off) {
   EXPECT_EQ(changes.at("LLAMA_ARG_REPACK").reason, "");
 }
 
+TEST(AdaptEnvironment, leaves_repacking_alone_where_it_stands_aside) {
+  const auto nothing = [](const char*) -> const char* { return nullptr; };
+  EXPECT_THAT(adapt_environment(nothing, "/lib/p.so", "/tmp/page", true), SizeIs(2));
+}
+
 TEST(AdaptEnvironment, removes_what_ends_the_mapping) {
   const auto changes = changes_for({{"LLAMA_ARG_NO_MMAP", "0"},
                                     {"LLAMA_ARG_MMAP", "false"},

@@ -75,11 +75,30 @@ TEST_F(Run, without_ram_the_machine_decides) {
   EXPECT_NE(outcome.err.find("--ram not given"), std::string::npos) << outcome.err;
 }
 
-TEST_F(Run, a_budget_for_all_of_it_is_said_to_be_pointless) {
+TEST_F(Run, a_budget_for_all_of_it_maps_plainly_and_says_so) {
   RESID_NEED_PRELOAD();
-  const Outcome outcome = run({"--ram", "200%"}, {kReader, model()});
-  EXPECT_EQ(outcome.code, 0);
-  EXPECT_NE(outcome.err.find("plain mmap would be as fast"), std::string::npos) << outcome.err;
+  for (const char* ram : {"100%", "200%", "1GiB"}) {
+    const Outcome outcome = run({"--ram", ram}, {kReader, model()});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out, fnv_of(model()));
+    EXPECT_NE(outcome.err.find("stands aside"), std::string::npos) << outcome.err;
+    const auto told = report();
+    EXPECT_TRUE(told.at("stood_aside").get<bool>());
+    EXPECT_EQ(told.at("bytes_fetched"), 0);
+    EXPECT_EQ(told.at("faults").at("missing"), 0);
+  }
+}
+
+TEST_F(Run, stands_aside_only_when_it_may_and_all_of_it_fits) {
+  RESID_NEED_PRELOAD();
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{"--ram", "100%", "--stand-aside", "off"}, {"--ram", "99%"}}) {
+    const Outcome outcome = run(options, {kReader, model()});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out, fnv_of(model()));
+    EXPECT_FALSE(report().at("stood_aside").get<bool>());
+    EXPECT_GT(report().at("bytes_fetched"), 0);
+  }
 }
 
 TEST_F(Run, quiet_says_nothing) {
@@ -106,7 +125,7 @@ TEST_F(Run, other_files_by_glob) {
   const Outcome outcome = run({"--ram", "4MiB", "--match", "*.bin"}, {kReader, blob, "2"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, fnv_of(blob) + fnv_of(blob));
-  EXPECT_EQ(report().at("policy"), "layer_order_learned");
+  EXPECT_EQ(report().at("policy"), "layer_order_spread");
 }
 
 TEST_F(Run, survives_exec_through_a_shell) {

@@ -1,0 +1,184 @@
+#include "pager/staging.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "base/sys.hpp"
+#include "base/units.hpp"
+
+namespace resid {
+
+// ---- Areas
+
+StagingArea StagingArea::make(std::uint64_t bytes) {
+  StagingArea area;
+  const std::uint64_t whole = bytes / kLargePage * kLargePage;
+  const std::uint64_t mapped = page_up(bytes) + (whole != 0 ? kLargePage : 0);
+  void* mapping =
+      sys::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return area;
+  const auto address = reinterpret_cast<std::uint64_t>(mapping);
+  const std::uint64_t skip = whole != 0 ? (kLargePage - address % kLargePage) % kLargePage : 0;
+  area.mapping_ = mapping;
+  area.mapped_ = mapped;
+  area.data_ = static_cast<std::uint8_t*>(mapping) + skip;
+  area.bytes_ = page_up(bytes);
+  sys::madvise(mapping, mapped, MADV_DONTFORK);
+  sys::madvise(mapping, mapped, MADV_DONTDUMP);
+  // The rest of a slot, a seam or two, would take a large page of its own.
+  if (whole != 0) sys::madvise(area.data_, whole, MADV_HUGEPAGE);
+  if (whole != area.bytes_) {
+    sys::madvise(area.data_ + whole, area.bytes_ - whole, MADV_NOHUGEPAGE);
+  }
+  // Present before the first read, and counted in what the process needs before any budget is.
+  for (std::uint64_t at = 0; at < area.bytes_; at += kPage)
+    static_cast<volatile std::uint8_t*>(area.data_)[at] = 0;
+  return area;
+}
+
+StagingArea::StagingArea(StagingArea&& other) noexcept
+    : mapping_(std::exchange(other.mapping_, nullptr)),
+      mapped_(std::exchange(other.mapped_, 0)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+StagingArea& StagingArea::operator=(StagingArea&& other) noexcept {
+  std::swap(mapping_, other.mapping_);
+  std::swap(mapped_, other.mapped_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+StagingArea::~StagingArea() {
+  if (mapping_ != nullptr) sys::munmap(mapping_, mapped_);
+}
+
+// ---- Lists
+
+void SlotList::push(Slot& slot) {
+  slot.next = nullptr;
+  slot.prev = tail_;
+  (tail_ != nullptr ? tail_->next : head_) = &slot;
+  tail_ = &slot;
+  ++size_;
+}
+
+void SlotList::push_front(Slot& slot) {
+  slot.prev = nullptr;
+  slot.next = head_;
+  (head_ != nullptr ? head_->prev : tail_) = &slot;
+  head_ = &slot;
+  ++size_;
+}
+
+void SlotList::erase(Slot& slot) {
+  (slot.prev != nullptr ? slot.prev->next : head_) = slot.next;
+  (slot.next != nullptr ? slot.next->prev : tail_) = slot.prev;
+  slot.next = slot.prev = nullptr;
+  --size_;
+}
+
+// ---- Slots
+
+std::uint64_t Staging::slots_for(std::uint64_t run_bytes, std::uint64_t budget) {
+  const std::uint64_t least = run_bytes <= kBytes / 4 ? 4 : 2;
+  return std::clamp<std::uint64_t>(std::min(kBytes, budget / 16) / std::max(run_bytes, kPage),
+                                   least, kMostSlots);
+}
+
+Staging::Slots Staging::make_slots(std::uint64_t run_bytes, std::uint64_t budget) {
+  Slots slots;
+  for (std::uint64_t i = slots_for(run_bytes, budget); i != 0; --i) {
+    slots.push_back(std::make_unique<Slot>());
+    slots.back()->area = StagingArea::make(run_bytes);
+    if (!slots.back()->area) return {};
+  }
+  return slots;
+}
+
+void Staging::adopt(const Lock&, Slots& made, std::uint64_t run_bytes) {
+  if (run_bytes <= run_bytes_) return;
+  run_bytes_ = run_bytes;
+  std::size_t at = 0;
+  // With larger runs there are fewer slots; those beyond stay as they are, for small runs.
+  for (; at < slots_.size() && at < made.size(); ++at) {
+    Slot& slot = *slots_[at];
+    StagingArea& mine = slot.phase == SlotPhase::free ? slot.area : slot.larger;
+    mine = std::move(made[at]->area);
+  }
+  for (; at < made.size(); ++at) {
+    slots_.push_back(std::move(made[at]));
+    slots_.back()->request.tag = static_cast<std::uint32_t>(at);
+    free_.push(*slots_.back());
+  }
+}
+
+std::uint64_t Staging::bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& slot : slots_)
+    sum += slot->area.bytes() + slot->larger.bytes();
+  return sum;
+}
+
+std::uint32_t Staging::kept_for_demand() const {
+  return static_cast<std::uint32_t>(std::max<std::size_t>(1, slots_.size() / 4));
+}
+
+bool Staging::has_room(const Lock&, bool demand) const {
+  return free_.size() > (demand ? 0 : kept_for_demand());
+}
+
+Slot* Staging::take(const Lock& lock, std::uint64_t bytes, bool demand) {
+  if (!has_room(lock, demand)) return nullptr;
+  for (Slot* slot = free_.head(); slot != nullptr; slot = slot->next) {
+    if (slot->area.bytes() < bytes) continue;
+    free_.erase(*slot);
+    slot->phase = SlotPhase::reading;
+    slot->demand = demand;
+    ++reading_;
+    return slot;
+  }
+  return nullptr;
+}
+
+void Staging::give_back(const Lock&, Slot& slot) {
+  assert(slot.phase == SlotPhase::filling);
+  slot.phase = SlotPhase::free;
+  slot.head = kNoChunk;
+  if (slot.larger) slot.area = std::move(slot.larger);
+  slot.larger = {};
+  // The memory that was used last is the likeliest to be in the processor's cache.
+  free_.push_front(slot);
+}
+
+void Staging::read_done(const Lock&, Slot& slot) {
+  assert(slot.phase == SlotPhase::reading);
+  slot.phase = SlotPhase::staged;
+  --reading_;
+  list_of(slot).push(slot);
+}
+
+void Staging::begin_fill(const Lock&, Slot& slot) {
+  assert(slot.phase == SlotPhase::staged);
+  list_of(slot).erase(slot);
+  slot.phase = SlotPhase::filling;
+}
+
+void Staging::put_back(const Lock&, Slot& slot) {
+  assert(slot.phase == SlotPhase::filling);
+  slot.phase = SlotPhase::staged;
+  list_of(slot).push_front(slot);
+}
+
+void Staging::make_demand(const Lock&, Slot& slot) {
+  if (slot.demand) return;
+  if (slot.phase == SlotPhase::staged) prefetch_.erase(slot);
+  slot.demand = true;
+  if (slot.phase == SlotPhase::staged) demand_.push(slot);
+}
+
+}  // namespace resid

@@ -1,0 +1,132 @@
+#pragma once
+// Where a read lands before its bytes go into a region.
+//
+// The disk is not pointed at the region's own pages, for three reasons. A device takes a request
+// in so many contiguous pieces and no more, and small pages make it cut the request up: the same
+// disk gave 1.1 GB/s into 4 KiB pages and 3.0 into large ones. Memory that is used again and again
+// needs no clearing. And budget is needed only when the bytes have come (I-11), so that what is on
+// its way from the disk takes no room from what stays.
+//
+// A slot is one read under way or waiting for its turn to be filled in:
+//
+//     FREE --take--> READING --read_done--> STAGED --begin_fill--> FILLING --give_back--> FREE
+//                                             ^                       |
+//                                             +--------put_back-------+   (no room yet)
+//
+// The slots are the pager's own memory and are not charged to the budget; `bytes()` says what they
+// take.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.hpp"
+#include "pager/chunk_state.hpp"
+#include "storage/reader.hpp"
+
+namespace resid {
+
+// Memory that the disk writes to: in large pages as far as it is large, present from the start.
+class StagingArea {
+ public:
+  StagingArea() = default;
+  static StagingArea make(std::uint64_t bytes);  // false where there is no memory
+  StagingArea(StagingArea&& other) noexcept;
+  StagingArea& operator=(StagingArea&& other) noexcept;
+  StagingArea(const StagingArea&) = delete;
+  StagingArea& operator=(const StagingArea&) = delete;
+  ~StagingArea();
+  explicit operator bool() const { return data_ != nullptr; }
+  std::uint8_t* data() const { return data_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  void* mapping_ = nullptr;
+  std::uint64_t mapped_ = 0;
+  std::uint8_t* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+enum class SlotPhase : std::uint8_t { free, reading, staged, filling };
+
+struct Slot {
+  ReadRequest request;
+  ChunkId head = kNoChunk;  // of the run that is read
+  SlotPhase phase = SlotPhase::free;
+  bool demand = false;  // someone waits for it
+  Slot* next = nullptr;
+  Slot* prev = nullptr;
+  StagingArea area;
+  StagingArea larger;  // takes the area's place when the slot is given back
+};
+
+// A first-in first-out list of slots.
+class SlotList {
+ public:
+  void push(Slot& slot);
+  void push_front(Slot& slot);
+  void erase(Slot& slot);
+  Slot* head() const { return head_; }
+  std::uint32_t size() const { return size_; }
+
+ private:
+  Slot* head_ = nullptr;
+  Slot* tail_ = nullptr;
+  std::uint32_t size_ = 0;
+};
+
+// All members but make_slots() with the accounting lock held.
+class Staging {
+ public:
+  static constexpr std::uint32_t kMostSlots = 64;
+  static constexpr std::uint64_t kBytes = 16 * 1024 * 1024;
+
+  Staging() { slots_.reserve(kMostSlots); }
+
+  // How many: a sixteenth of the budget, 16 MiB at most; four at least, two of large ones.
+  static std::uint64_t slots_for(std::uint64_t run_bytes, std::uint64_t budget);
+  using Slots = std::vector<std::unique_ptr<Slot>>;
+  // Slots for runs of up to `run_bytes` beside a budget of `budget`; none where there is no memory.
+  // Slow, and allocates: no lock held.
+  static Slots make_slots(std::uint64_t run_bytes, std::uint64_t budget);
+  // Makes what is there as large as `made`, whose memory is taken over; what is left in it is the
+  // caller's to free, without the lock. Slots in use change when they are given back.
+  void adopt(const Lock& lock, Slots& made, std::uint64_t run_bytes);
+  std::uint64_t run_bytes() const { return run_bytes_; }
+  std::uint64_t bytes() const;
+
+  // A free slot for a run of `bytes`, now READING; nullptr when there is none. The last ones are
+  // kept for demand.
+  Slot* take(const Lock& lock, std::uint64_t bytes, bool demand);
+  bool has_room(const Lock& lock, bool demand) const;
+  void give_back(const Lock& lock, Slot& slot);
+
+  // READING -> STAGED
+  void read_done(const Lock& lock, Slot& slot);
+  // STAGED -> FILLING
+  void begin_fill(const Lock& lock, Slot& slot);
+  // FILLING -> STAGED, in front of what came later
+  void put_back(const Lock& lock, Slot& slot);
+  // A prefetch that is wanted now.
+  void make_demand(const Lock& lock, Slot& slot);
+
+  Slot* first_demand() const { return demand_.head(); }
+  Slot* first_prefetch() const { return prefetch_.head(); }
+  Slot& at(std::uint32_t tag) { return *slots_[tag]; }
+  std::uint32_t reading() const { return reading_; }
+  std::uint32_t waiting() const { return prefetch_.size(); }
+
+ private:
+  std::uint32_t kept_for_demand() const;
+  SlotList& list_of(const Slot& slot) { return slot.demand ? demand_ : prefetch_; }
+
+  Slots slots_;
+  SlotList free_;
+  SlotList demand_;    // staged
+  SlotList prefetch_;  // staged
+  std::uint32_t reading_ = 0;
+  std::uint64_t run_bytes_ = 0;
+};
+
+}  // namespace resid
