@@ -38,11 +38,10 @@ fuzz: ## build the fuzzers (clang) into build/fuzz
 	cmake --preset fuzz
 	cmake --build --preset fuzz
 
-bench: ## build the micro-benchmarks and run them
+bench: ## build and run the micro-benchmarks, into build/bench (BENCH_FILTER=REGEX takes some, BENCH_ARGS=... adds options)
 	cmake --preset release -DRESID_BENCH=ON
 	cmake --build build/release
-	@set -e; for program in build/release/bench/*; do \
-	  if [ -f "$$program" ] && [ -x "$$program" ]; then echo "$$program"; "$$program"; fi; done
+	bench/run $(if $(BENCH_FILTER),--filter='$(BENCH_FILTER)') $(BENCH_ARGS)
 
 report: build ## the standard sweep of every arm into build/report: figures, tables, one page (REPORT_ARGS=... adds options)
 	build/release/bin/residctl sweep --out build/report --size 1GiB --chunk 2MiB --arms A,B,C,D,E,OPT \

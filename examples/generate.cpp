@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -142,24 +143,45 @@ struct Timings {
   double ttft_s = 0;  // from the prompt's first token going in to the first token coming out
   double rest_s = 0;  // for the tokens after the first
   std::vector<llama_token> ids;
+  std::vector<double> token_s;                  // each token's own
+  std::vector<std::uint64_t> token_read_bytes;  // read from disks meanwhile, by all threads
 
   double tok_s() const {
     return ids.size() > 1 && rest_s > 0 ? static_cast<double>(ids.size() - 1) / rest_s : 0;
   }
 };
 
+// What this process has had read from disks so far (/proc/PID/io, proc(5)); 0 where that is hidden.
+std::uint64_t disk_bytes() {
+  std::ifstream io("/proc/self/io");
+  for (std::string key; io >> key;) {
+    std::uint64_t value = 0;
+    io >> value;
+    if (key == "read_bytes:") return value;
+  }
+  return 0;
+}
+
+template <class T>
+std::string list(const std::vector<T>& values) {
+  std::string text;
+  for (const T value : values)
+    text += (text.empty() ? "" : ",") + std::to_string(value);
+  return text;
+}
+
 void report(const Timings& t, const std::string& file) {
   std::fprintf(stderr, "generate: load %.2f s, ttft %.3f s, %zu tokens, %.2f tok/s\n", t.load_s,
                t.ttft_s, t.ids.size(), t.tok_s());
   if (file.empty()) return;
-  std::string ids;
-  for (const llama_token id : t.ids)
-    ids += (ids.empty() ? "" : ",") + std::to_string(id);
   std::FILE* out = std::fopen(file.c_str(), "w");
   if (out == nullptr) fail(1, file, std::strerror(errno), "name a file that can be written");
   const int written = std::fprintf(
-      out, "{\"load_s\":%.6f,\"ttft_s\":%.6f,\"tokens\":%zu,\"tok_s\":%.3f,\"token_ids\":[%s]}\n",
-      t.load_s, t.ttft_s, t.ids.size(), t.tok_s(), ids.c_str());
+      out,
+      "{\"load_s\":%.6f,\"ttft_s\":%.6f,\"tokens\":%zu,\"tok_s\":%.3f,\"token_ids\":[%s],"
+      "\"token_s\":[%s],\"token_read_bytes\":[%s]}\n",
+      t.load_s, t.ttft_s, t.ids.size(), t.tok_s(), list(t.ids).c_str(), list(t.token_s).c_str(),
+      list(t.token_read_bytes).c_str());
   if (std::fclose(out) != 0 || written < 0) fail(1, file, std::strerror(errno), "free some space");
 }
 
@@ -205,6 +227,8 @@ int main(int argc, char** argv) {
   for (const llama_token token : prompt)
     llama_sampler_accept(sampler.get(), token);
   auto lap = std::chrono::steady_clock::now();
+  auto token_began = lap;
+  std::uint64_t read_before = disk_bytes();
   llama_batch batch = llama_batch_get_one(prompt.data(), static_cast<int>(prompt.size()));
   llama_token token = 0;
   while (t.ids.size() < static_cast<std::size_t>(o.n)) {
@@ -217,6 +241,11 @@ int main(int argc, char** argv) {
     }
     if (llama_vocab_is_eog(vocab, token)) break;
     t.ids.push_back(token);
+    t.token_s.push_back(since(token_began));
+    const std::uint64_t read = disk_bytes();
+    t.token_read_bytes.push_back(read - read_before);
+    read_before = read;
+    token_began = std::chrono::steady_clock::now();
     const std::string bytes = piece(vocab, token);
     std::fwrite(bytes.data(), 1, bytes.size(), stdout);
     std::fflush(stdout);
