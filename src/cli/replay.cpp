@@ -393,9 +393,11 @@ Result<int> act(const Options& o, const Settings& s, const Context& context) {
 Settings add_settings(Verb& verb) {
   return {
       .ram = verb.setting("ram", size_value(), "", "The budget; or --ratio"),
-      .policy = verb.setting(
-          "policy", choice_value({"lru", "layer_order_learned", "layer_order_declared", "auto"}),
-          "auto", "Which chunk is given up first; auto: what the arm stands for"),
+      .policy =
+          verb.setting("policy",
+                       choice_value({"lru", "layer_order_learned", "layer_order_declared",
+                                     "layer_order_spread", "auto"}),
+                       "auto", "Which chunk is given up first; auto: what the arm stands for"),
       .prefetch_depth = verb.setting("prefetch-depth", count_value(1, 4096), "4",
                                      "How many chunks ahead (arms B and E)"),
       .prefetch_admission = verb.setting("prefetch-admission", choice_value({"guarded", "always"}),

@@ -55,8 +55,6 @@ Result<void> copy_text(char (&into)[N], const Setting& setting) {
   return {};
 }
 
-constexpr std::uint32_t kAutoDepth = 4;
-
 ReadEngine read_engine(std::string_view name) {
   if (name == "io_uring") return ReadEngine::io_uring;
   return name == "threads" ? ReadEngine::threads : ReadEngine::automatic;
@@ -105,9 +103,9 @@ Result<RunConfig> to_config(const Settings& s) {
   config.fetching_timeout_ms = static_cast<std::uint32_t>(s.fetching_timeout_ms.count());
   // auto: decided by the model, once it is mapped.
   if (s.prefetch.value != "off") {
-    config.prefetch_depth = s.prefetch_depth.value == "auto"
-                                ? kAutoDepth
-                                : static_cast<std::uint32_t>(s.prefetch_depth.count());
+    const bool depth_auto = s.prefetch_depth.value == "auto";
+    config.prefetch_depth = depth_auto ? 1 : static_cast<std::uint32_t>(s.prefetch_depth.count());
+    config.prefetch_depth_auto = depth_auto ? 1 : 0;
     config.prefetch_auto = s.prefetch.value == "auto" && s.prefetch_depth.value == "auto" ? 1 : 0;
   }
   config.prefetch_admission_always = s.prefetch_admission.value == "always" ? 1 : 0;

@@ -29,8 +29,9 @@ struct RunConfig {
   std::uint32_t read_depth = 4;
   std::uint32_t read_bytes = 512 * 1024;  // a request's size at most
   std::uint32_t fetching_timeout_ms = 30000;
-  std::uint32_t prefetch_depth = 0;  // 0 = off
-  std::uint8_t prefetch_auto = 0;    // the depth holds only where the order of reading is known
+  std::uint32_t prefetch_depth = 0;      // 0 = off
+  std::uint8_t prefetch_depth_auto = 0;  // not 0 and not off: as deep as the disk's queue needs
+  std::uint8_t prefetch_auto = 0;        // the depth holds only where the order of reading is known
   std::uint8_t prefetch_admission_always = 0;
   std::uint8_t prefetch_retention_none = 0;
   std::uint8_t sync_handler = 0;

@@ -49,12 +49,15 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Ch
   }
 }
 
-bool Pager::Impl::punch_ahead(Lock& lock) {
+ChunkId Pager::Impl::room_wanted(const Lock&) const {
   // Room for what is staged, and for one demand more.
-  if (!policy->plans()) return false;
+  if (!policy->plans()) return kNoChunk;
   const std::uint64_t want = std::uint64_t{largest_chunk} * (1 + staging.waiting());
-  if (budget.held() + want <= budget.limit()) return false;
-  const ChunkId victim = policy->spent();
+  return budget.held() + want <= budget.limit() ? kNoChunk : policy->spent();
+}
+
+bool Pager::Impl::punch_ahead(Lock& lock) {
+  const ChunkId victim = room_wanted(lock);
   if (victim == kNoChunk) return false;
   bump(stats.punched_ahead);
   evict_one(lock, victim);

@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "pager/follow_cpu.hpp"
 #include "pager/impl.hpp"
 
 namespace resid {
@@ -17,6 +18,8 @@ void Pager::Impl::fault_loop() {
   // free.
   const std::uint64_t period_ms =
       std::clamp<std::uint64_t>(config.fetching_timeout_ms / 4, 5, 1000);
+  FollowCpu cpu;
+  cpu.start();
   while (!stop.load(std::memory_order_acquire)) {
     // I-2: read until the kernel says empty; poll's word alone would make us sleep on messages that
     // are there, or read ones that a CONTINUE has just resolved.
@@ -24,7 +27,10 @@ void Pager::Impl::fault_loop() {
     const std::uint64_t now = now_ns();
     for (int i = 0; i < n; ++i)
       dispatch(messages[static_cast<std::size_t>(i)], now);
-    if (n > 0) follow_order(now);
+    if (n > 0) {
+      follow_order(now);
+      cpu.follow(static_cast<pid_t>(messages[0].thread), now);
+    }
     if (now - last_watchdog_ns > period_ms * 1'000'000) {
       last_watchdog_ns = now;
       watchdog(now);
@@ -48,7 +54,7 @@ void Pager::Impl::sense(Lock& lock, ChunkId chunk, bool fault) {
   release_passed(lock, chunk);
   room_changed = true;
   // Someone may have something to fill in, or to punch ahead.
-  if (staging.waiting() != 0 || policy->spent() != kNoChunk) work.notify_one();
+  if (staging.waiting() != 0 || room_wanted(lock) != kNoChunk) work.notify_one();
 }
 
 void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
@@ -159,9 +165,15 @@ void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index
     const std::uint64_t base = view.begin - view.offset;  // may wrap; only sums are used
     // Something else may be shown here by now.
     if (view.region != region.id || page - base - c.offset >= c.bytes) return;
+    if (region.large(index) && base + c.offset >= view.begin &&
+        base + c.offset + c.bytes <= view.end && uffd.map_large(base + c.offset, c.bytes)) {
+      mapped = true;
+      return;
+    }
     mapped = uffd.map(page, kPage, events) == FillResult::done;
-    if (mapped && (tripped || ahead)) return;  // everything but this page is there
-    // A new view: nothing is.
+    // Everything but this page is there, but of a large page, which comes and goes as a whole.
+    if (mapped && (tripped || ahead) && !region.large(index)) return;
+    // In a new view nothing is.
     const std::uint64_t begin = std::max(base + c.offset, view.begin);
     const std::uint64_t end = std::min(base + c.offset + c.bytes, view.end);
     if (page + kPage < end) uffd.map_until_present(page + kPage, end - page - kPage, events);
@@ -169,7 +181,9 @@ void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index
   });
   if (!mapped) uffd.wake(page, kPage);
   count(events);
-  (tripped ? stats.trip_ns : stats.fault_ns).record(now_ns() - now);
+  const std::uint64_t took = now_ns() - now;
+  (tripped ? stats.trip_ns : stats.fault_ns).record(took);
+  if (tripped) tripwire_rate.tripped(took);
 
   lock.lock();
   drop_pin(lock, id);

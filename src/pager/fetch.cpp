@@ -153,7 +153,13 @@ bool Pager::Impl::map_chunk(const Region& region, ChunkIndex index, std::uint64_
   const Chunk& c = region.plan()[index];
   FillEvents events;
   bool complete = true;
+  const bool large = region.large(index);
   views.for_each(region.id, c.offset, c.bytes, [&](const ViewSpan& span) {
+    if (large && span.bytes == c.bytes && span.address % kLargePage == 0) {
+      // Ahead of need nothing of it is mapped: the first touch maps all of it as fast as a page.
+      if (skip != 0) return;
+      if (uffd.map_large(span.address, span.bytes)) return;
+    }
     const std::uint64_t hidden =
         span.offset - c.offset < skip ? std::min(span.bytes, skip - (span.offset - c.offset)) : 0;
     if (hidden == span.bytes) return;

@@ -153,8 +153,9 @@ struct Pager::Impl {
   // Punches one candidate; the lock is released meanwhile. False on failure of the system call.
   // `forced`: nobody has chosen it.
   bool evict_one(Lock& lock, ChunkId victim, bool forced = false);
-  // Gives up one chunk that the plan has done with, before the room is needed. False when there is
-  // none or there is room enough.
+  // A chunk that the plan has done with, where there is little room; kNoChunk otherwise.
+  ChunkId room_wanted(const Lock& lock) const;
+  // Gives it up, before the room is needed. False when there is none.
   bool punch_ahead(Lock& lock);
   Status reconcile_locked(const Lock& lock);
   void after_fetch_reconcile(Lock& lock, bool evicted);

@@ -262,7 +262,7 @@ Result<void*> Pager::map_view(RegionId region, void* address, std::uint64_t byte
     return fail_errno(error == ENOMEM ? Status::out_of_memory : Status::system,
                       "mmap of " + r->store().path(), error);
   }
-  sys::madvise(mapped, bytes, MADV_NOHUGEPAGE);  // I-9
+  r->forbid_large(static_cast<std::uint8_t*>(mapped), offset, bytes);  // I-9
   sys::madvise(mapped, bytes, MADV_DONTFORK);    // I-15
   sys::madvise(mapped, bytes, MADV_DONTDUMP);
   const std::uint64_t begin = as_address(mapped);

@@ -39,12 +39,14 @@ Result<std::unique_ptr<Region>> Region::open(int fd, const std::string& path, Mo
   if (!memory) return tl::unexpected(memory.error());
   region->memfd_ = std::move(*memory);
   region->large_ = frames.large();
+  // Before 6.4, which brought noswap too, khugepaged would fill the holes of a registered view.
+  region->may_map_large_ = frames.noswap();
   region->locked_ = lock_pages;
   void* fill =
       sys::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->memfd_.get(), 0);
   if (fill == MAP_FAILED) return fail_errno(Status::out_of_memory, "mapping " + path, errno);
   region->fill_ = static_cast<std::uint8_t*>(fill);
-  sys::madvise(fill, bytes, MADV_NOHUGEPAGE);  // I-9; fails where there are no huge pages at all
+  sys::madvise(fill, bytes, MADV_NOHUGEPAGE);  // F-1; fails where there are no huge pages at all
   sys::madvise(fill, bytes, MADV_DONTFORK);    // I-15
   sys::madvise(fill, bytes, MADV_DONTDUMP);    // a core dump would read every hole in
   if (lock_pages && sys::mlock2(fill, bytes, kMlockOnFault) != 0) {
@@ -60,10 +62,37 @@ Region::~Region() {
   if (fill_ != nullptr) sys::munmap(fill_, plan_.mapped_bytes());
 }
 
+void Region::forbid_large(std::uint8_t* view, std::uint64_t offset, std::uint64_t bytes) const {
+  // Every change of advice is a mapping more; a process has some 65,000 (vm.max_map_count).
+  constexpr std::uint32_t kMost = 8192;
+  const std::uint64_t end = offset + bytes;
+  std::uint32_t changes = 0;
+  if (large_ && may_map_large_ && reinterpret_cast<std::uint64_t>(view - offset) % kLargePage == 0) {
+    for (ChunkIndex i = 1; i < plan_.size(); ++i)
+      changes += large(i) != large(i - 1) ? 1U : 0U;
+  } else {
+    changes = kMost;
+  }
+  if (changes >= kMost) {
+    sys::madvise(view, bytes, MADV_NOHUGEPAGE);
+    return;
+  }
+  std::uint64_t from = offset;
+  const auto forbid = [&](std::uint64_t to) {
+    if (to > from) sys::madvise(view + (from - offset), to - from, MADV_NOHUGEPAGE);
+  };
+  for (ChunkIndex i = 0; i < plan_.size(); ++i) {
+    const Chunk& c = plan_[i];
+    if (!large(i) || c.offset < offset || c.offset + c.bytes > end) continue;
+    forbid(c.offset);
+    from = c.offset + c.bytes;
+  }
+  forbid(end);
+}
+
 int Region::fill(ChunkIndex i, const std::uint8_t* bytes) const {
   const Chunk& c = plan_[i];
-  const bool whole = c.offset % kLargePage == 0 && c.bytes % kLargePage == 0;
-  if (locked_ || (large_ && !whole)) {  // F-1
+  if (locked_ || (large_ && !large(i))) {  // F-1
     // Not left to the page faults of the copy: where memory cannot be had they are a SIGBUS.
     if (sys::madvise(fill_ + c.offset, c.bytes, kPopulateWrite) != 0) return errno;
     std::memcpy(fill_ + c.offset, bytes, c.bytes);

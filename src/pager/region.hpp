@@ -31,6 +31,15 @@ class Region {
   const ModelFile& file() const { return file_; }
   const ChunkPlan& plan() const { return plan_; }
   int memfd() const { return memfd_.get(); }
+  // Whether the chunk is whole large pages in a file of large folios: then one entry of a page table
+  // can map each of them (I-9).
+  bool large(ChunkIndex i) const {
+    const Chunk& c = plan_[i];
+    return large_ && c.offset % kLargePage == 0 && c.bytes % kLargePage == 0;
+  }
+  // Keeps the kernel from mapping anything of a view but whole large chunks by large pages. `view`
+  // shows [offset, offset + bytes).
+  void forbid_large(std::uint8_t* view, std::uint64_t offset, std::uint64_t bytes) const;
   // Puts the bytes of a chunk into the file of memory; 0 or errno. The chunk is FETCHING, and its
   // bytes are reserved.
   int fill(ChunkIndex i, const std::uint8_t* bytes) const;
@@ -56,6 +65,7 @@ class Region {
   Fd memfd_;
   std::uint8_t* fill_ = nullptr;
   bool large_ = false;   // the file takes large folios
+  bool may_map_large_ = false;
   bool locked_ = false;  // what is resident must have been touched through the fill view
   std::unique_ptr<ChunkState[]> chunks_;
 };

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "base/sys.hpp"
 #include "base/units.hpp"
 
 namespace resid {
@@ -20,6 +21,7 @@ namespace {
 
 // include/uapi/linux/userfaultfd.h of Linux 6.18; ABI, so they hold for every kernel.
 constexpr std::uint64_t kFeatureMissingShmem = 1ULL << 5;
+constexpr std::uint64_t kFeatureThreadId = 1ULL << 8;
 constexpr std::uint64_t kFeatureMinorShmem = 1ULL << 10;
 constexpr std::uint64_t kFeatureExactAddress = 1ULL << 11;
 constexpr std::uint64_t kFeaturePoison = 1ULL << 14;
@@ -117,7 +119,8 @@ Result<Userfault> Userfault::open(UffdRoute route) {
   uffd.fd_.reset(open_route(route));
   if (!uffd.fd_) return fail_errno(Status::no_userfaultfd, "userfaultfd", errno);
   // Bits that the kernel does not offer would make it refuse the handshake.
-  const std::uint64_t wanted = kNeeded | (offered & (kFeatureExactAddress | kFeaturePoison));
+  const std::uint64_t wanted =
+      kNeeded | (offered & (kFeatureExactAddress | kFeaturePoison | kFeatureThreadId));
   if (!handshake(uffd.fd_.get(), wanted, offered)) {
     return fail_errno(Status::kernel_too_old, "userfaultfd", errno);
   }
@@ -146,6 +149,7 @@ int Userfault::read(FaultMessage* messages, int capacity) const {
     if (raw[i].event != UFFD_EVENT_PAGEFAULT) continue;
     messages[count].address = raw[i].arg.pagefault.address;
     messages[count].minor = (raw[i].arg.pagefault.flags & kFlagMinor) != 0;
+    messages[count].thread = raw[i].arg.pagefault.feat.ptid;
     ++count;
   }
   // Only foreign events: not an empty queue, so the caller must read again.
@@ -205,6 +209,16 @@ FillResult Userfault::map(std::uint64_t address, std::uint64_t bytes, FillEvents
 FillResult Userfault::map_until_present(std::uint64_t address, std::uint64_t bytes,
                                         FillEvents& events) const {
   return fill(address, bytes, true, events);
+}
+
+bool Userfault::map_large(std::uint64_t address, std::uint64_t bytes) const {
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE
+  if (address % kLargePage != 0 ||
+      sys::madvise(reinterpret_cast<void*>(address), bytes, kCollapse) != 0) {
+    return false;
+  }
+  wake(address, bytes);
+  return true;
 }
 
 void Userfault::wake(std::uint64_t address, std::uint64_t bytes) const {

@@ -162,6 +162,13 @@ Result<void> Session::start_pager(const ModelFile& file, const ChunkPlan& plan, 
   // a budget of a few chunks has no room for what is not needed yet.
   const bool order_known = file.experts == 0 && pager.policy != "lru";
   const bool room = pager.budget_bytes >= 16 * std::uint64_t{whole.largest_chunk};
+  if (pager.prefetch_depth != 0 && page_->config.prefetch_depth_auto != 0) {
+    // What is at the disk, and one that is being filled in. Deeper is no faster, and slower where
+    // the slots no longer fit into the processor's cache (docs/performance.md).
+    const std::uint64_t at_disk = std::uint64_t{pager.reader.depth} * pager.reader.piece_bytes;
+    pager.prefetch_depth = static_cast<std::uint32_t>(
+        1 + (at_disk + whole.largest_chunk - 1) / std::max<std::uint64_t>(whole.largest_chunk, 1));
+  }
   if (page_->config.prefetch_auto != 0 && !(order_known && room)) pager.prefetch_depth = 0;
   page_->config.prefetch_depth = pager.prefetch_depth;
   if (trace_ != nullptr) {

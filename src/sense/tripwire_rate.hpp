@@ -8,10 +8,15 @@ namespace resid {
 
 class TripwireRate {
  public:
-  // Arming and tripping one, the thread switches included: measured on a virtual machine of two
-  // cores (docs/performance.md); an order of magnitude is enough.
-  static constexpr std::uint64_t kCostNs = 12'000;
+  // What arming one and waking its reader cost beside what is measured here: the pager sees a trip
+  // from reading the message on (docs/performance.md).
+  static constexpr std::uint64_t kBesideNs = 8'000;
   static constexpr std::uint64_t kShare = 100;
+
+  // One was tripped and took this long.
+  void tripped(std::uint64_t ns) {
+    cost_ns_ = cost_ns_ == 0 ? ns : (31 * cost_ns_ + ns) / 32;
+  }
 
   // `cycles` passes have ended by `now`. True when most() has changed enough to tell the policy.
   bool cycle(std::uint64_t cycles, std::uint64_t now) {
@@ -23,7 +28,7 @@ class TripwireRate {
     cycles_ = cycles;
     since_ = now;
     const auto most = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(pass_ns_ / kShare / kCostNs, 0xffffffffU));
+        std::min<std::uint64_t>(pass_ns_ / kShare / (kBesideNs + cost_ns_), 0xffffffffU));
     // Every change makes the policy choose anew; a fifth more or less is none.
     const std::uint64_t low = std::uint64_t{most_} * 4 / 5;
     const std::uint64_t high = std::uint64_t{most_} * 5 / 4;
@@ -38,6 +43,7 @@ class TripwireRate {
   std::uint64_t cycles_ = 0;
   std::uint64_t since_ = 0;
   std::uint64_t pass_ns_ = 0;
+  std::uint64_t cost_ns_ = 0;
   std::uint32_t most_ = 0;
 };
 

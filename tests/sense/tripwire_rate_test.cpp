@@ -20,7 +20,16 @@ TEST(TripwireRate, AHundredthOfAPass) {
   TripwireRate rate;
   rate.cycle(1, 0);
   EXPECT_TRUE(rate.cycle(2, 120 * kMs));
-  EXPECT_EQ(rate.most() * TripwireRate::kCostNs, 120 * kMs / 100);
+  EXPECT_EQ(rate.most() * TripwireRate::kBesideNs, 120 * kMs / 100);
+}
+
+TEST(TripwireRate, FewerWhereTheyCostMore) {
+  TripwireRate rate;
+  rate.cycle(1, 0);
+  for (int i = 0; i < 200; ++i)
+    rate.tripped(4 * TripwireRate::kBesideNs);
+  rate.cycle(2, 120 * kMs);
+  EXPECT_NEAR(rate.most() * TripwireRate::kBesideNs * 5, 120 * kMs / 100, 5e5);
 }
 
 TEST(TripwireRate, PassesThatWereNotSeenApartAreCountedAll) {
