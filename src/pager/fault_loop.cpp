@@ -149,11 +149,11 @@ void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index
     bump(stats.dedup_resident);
   }
   const bool ahead = chunk.prefetched();
+  // The pin keeps an evictor away while the lock is given up (I-4), which topping up may do too.
+  add_pin(lock, id);
   if (config.faults_signal_access) sense(lock, id, false);
   if (ahead) consumed(lock, id, now);
   if (tripped && config.prefetch_depth != 0) top_up(lock, now);
-  // The pin keeps an evictor away while the lock is given up (I-4).
-  add_pin(lock, id);
   lock.unlock();
 
   FillEvents events;
@@ -204,6 +204,10 @@ void Pager::Impl::watchdog(std::uint64_t now) {
       if (chunk.phase() != ChunkPhase::fetching) continue;  // lock-free look: most are not
       Lock lock(mutex);
       if (chunk.phase() != ChunkPhase::fetching || now < chunk.since_ns + timeout_ns) continue;
+      // A prefetch that has been read and waits for room may do so for as long as nobody reads on.
+      const Slot* slot = chunk.slot;
+      const bool waits = slot != nullptr && slot->phase == SlotPhase::staged && !slot->demand;
+      if (waits) continue;
       bump(stats.fetching_timeouts);
       chunk.since_ns = now;          // told once per time-out
       if (chunk.queued()) continue;  // the workers are behind; it is not lost

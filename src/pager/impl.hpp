@@ -111,6 +111,8 @@ struct Pager::Impl {
   // Hands queued jobs to the reader, as far as there are slots.
   void start_reads(Lock& lock);
   bool start_read(Lock& lock, ChunkId head, bool is_demand);
+  // Declines a prefetch that waits in a slot this job would fit into; false when there is none.
+  bool free_slot(Lock& lock, ChunkId head);
   // On a thread of the reader.
   void read_done(ReadRequest& request);
   void worker_loop();

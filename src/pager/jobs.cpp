@@ -97,11 +97,24 @@ void Pager::Impl::start_reads(Lock& lock) {
       pop(lock, demand);
       continue;
     }
-    if (!start_read(lock, demand.head, true)) return;
+    if (!start_read(lock, demand.head, true) && !free_slot(lock, demand.head)) return;
   }
   while (prefetch.size != 0) {
     if (!start_read(lock, prefetch.head, false)) return;
   }
+}
+
+// A demand must not wait for a prefetch that itself waits for the program to read on. Where a slot
+// comes free anyway it is waited for.
+bool Pager::Impl::free_slot(Lock& lock, ChunkId head) {
+  if (staging.reading() != 0 || staging.first_demand() != nullptr) return false;
+  const std::uint64_t bytes = run_of(head).bytes;
+  for (Slot* slot = staging.first_prefetch(); slot != nullptr; slot = slot->next) {
+    if (slot->area.bytes() < bytes) continue;
+    decline(lock, *slot);
+    return true;
+  }
+  return false;
 }
 
 bool Pager::Impl::start_read(Lock& lock, ChunkId head, bool is_demand) {
