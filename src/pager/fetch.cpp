@@ -61,6 +61,9 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
 
   const std::uint64_t evictions_before = stats.evictions.load(std::memory_order_relaxed);
   const bool is_demand = slot.demand;
+  if (!is_demand && !may_fill(lock, head, run.bytes) && !stop.load(std::memory_order_relaxed)) {
+    return false;
+  }
   Reservation reservation;
   const Status reserved =
       reserve(lock, run.bytes, is_demand ? Purpose::demand : Purpose::prefetch, head, reservation);

@@ -179,6 +179,9 @@ struct Pager::Impl {
   bool queue_prefetch(Lock& lock, ChunkId chunk, std::uint64_t now);
   // Queues what the order names next, up to the configured depth.
   void top_up(Lock& lock, std::uint64_t now);
+  // Whether a prefetch that has been read may take room now. Reads end out of order; one that is
+  // needed later must leave room for the one that is needed next, or that one would throw it out.
+  bool may_fill(const Lock& lock, ChunkId chunk, std::uint64_t bytes);
   void retain(Lock& lock, ChunkId chunk);
   // The workload reached a prefetched chunk.
   void consumed(Lock& lock, ChunkId chunk, std::uint64_t now);

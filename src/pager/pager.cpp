@@ -263,7 +263,7 @@ Result<void*> Pager::map_view(RegionId region, void* address, std::uint64_t byte
                       "mmap of " + r->store().path(), error);
   }
   r->forbid_large(static_cast<std::uint8_t*>(mapped), offset, bytes);  // I-9
-  sys::madvise(mapped, bytes, MADV_DONTFORK);    // I-15
+  sys::madvise(mapped, bytes, MADV_DONTFORK);                          // I-15
   sys::madvise(mapped, bytes, MADV_DONTDUMP);
   const std::uint64_t begin = as_address(mapped);
   if (const int error = p.uffd.add_range(begin, bytes); error != 0) {
@@ -499,7 +499,10 @@ std::uint64_t Pager::resident_bytes() const {
 void Pager::settle() {
   Impl& p = *impl_;
   Lock lock(p.mutex);
+  while (p.punch_ahead(lock)) {
+  }
   p.transition.wait(lock, [&] {
+    if (!p.idle(lock)) return p.stop.load();
     // A prefetch that waits for room in its slot has been read and counted.
     return p.stop.load() || (p.demand.size == 0 && p.prefetch.size == 0 && p.jobs_in_hand == 0 &&
                              p.staging.reading() == 0 && p.staging.first_demand() == nullptr &&

@@ -51,6 +51,18 @@ void Pager::Impl::top_up(Lock& lock, std::uint64_t now) {
   queue_prefetch(lock, left_out, now);
 }
 
+bool Pager::Impl::may_fill(const Lock&, ChunkId chunk, std::uint64_t bytes) {
+  if (!policy->plans()) return true;
+  const std::size_t n = policy->upcoming(next_up);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (next_up[i] == chunk) return true;
+    const std::uint64_t nearer = bytes_of(next_up[i]);
+    if (state(next_up[i]).phase() == ChunkPhase::resident) continue;
+    return budget.held() + bytes + nearer <= budget.limit();
+  }
+  return true;
+}
+
 void Pager::Impl::retain(Lock& lock, ChunkId chunk) {
   if (!config.prefetch_pinned || retained.empty()) return;
   if (retained_count == retained.size()) release_oldest_retained(lock);

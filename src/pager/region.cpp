@@ -67,7 +67,8 @@ void Region::forbid_large(std::uint8_t* view, std::uint64_t offset, std::uint64_
   constexpr std::uint32_t kMost = 8192;
   const std::uint64_t end = offset + bytes;
   std::uint32_t changes = 0;
-  if (large_ && may_map_large_ && reinterpret_cast<std::uint64_t>(view - offset) % kLargePage == 0) {
+  if (large_ && may_map_large_ &&
+      reinterpret_cast<std::uint64_t>(view - offset) % kLargePage == 0) {
     for (ChunkIndex i = 1; i < plan_.size(); ++i)
       changes += large(i) != large(i - 1) ? 1U : 0U;
   } else {
