@@ -84,19 +84,8 @@ void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
       chunk.set_wanted(lock, true);
       // A prefetch that is wanted now has become a demand, wherever it is on its way.
       if (chunk.prefetched()) {
-        bump(stats.prefetch_late);
-        chunk.set_prefetched(lock, false);
         const ChunkId id = region.first_chunk + index;
-        if (chunk.queued()) {
-          chunk.since_ns = now;  // the demand's latency counts from here
-          erase(lock, prefetch, id);
-          demand_run(lock, id);
-        } else if (Slot* slot = chunk.slot; slot != nullptr) {
-          chunk.since_ns = now;
-          if (slot->phase == SlotPhase::reading) reader->urge(slot->request);
-          staging.make_demand(lock, *slot);
-          if (slot->phase == SlotPhase::staged) work.notify_one();
-        }
+        demand_prefetched(lock, id, now);
         sense(lock, id, true);
         if (config.prefetch_depth != 0) top_up(lock, now);
       }
@@ -166,7 +155,7 @@ void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index
     // Something else may be shown here by now.
     if (view.region != region.id || page - base - c.offset >= c.bytes) return;
     if (region.large(index) && base + c.offset >= view.begin &&
-        base + c.offset + c.bytes <= view.end && uffd.map_large(base + c.offset, c.bytes)) {
+        base + c.offset + c.bytes <= view.end && map_large(base + c.offset, c.bytes)) {
       mapped = true;
       return;
     }
@@ -204,10 +193,10 @@ void Pager::Impl::watchdog(std::uint64_t now) {
       if (chunk.phase() != ChunkPhase::fetching) continue;  // lock-free look: most are not
       Lock lock(mutex);
       if (chunk.phase() != ChunkPhase::fetching || now < chunk.since_ns + timeout_ns) continue;
-      // A prefetch that has been read and waits for room may do so for as long as nobody reads on.
+      // What has been read is no late disk: a prefetch may wait for room as long as nobody reads
+      // on.
       const Slot* slot = chunk.slot;
-      const bool waits = slot != nullptr && slot->phase == SlotPhase::staged && !slot->demand;
-      if (waits) continue;
+      if (slot != nullptr && slot->phase != SlotPhase::reading) continue;
       bump(stats.fetching_timeouts);
       chunk.since_ns = now;          // told once per time-out
       if (chunk.queued()) continue;  // the workers are behind; it is not lost

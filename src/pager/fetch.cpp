@@ -11,6 +11,11 @@
 #include "pager/impl.hpp"
 
 namespace resid {
+namespace {
+
+constexpr std::uint64_t kBackOffNs = 100'000'000;  // after a prefetch was declined
+
+}  // namespace
 
 bool Pager::Impl::finish(Lock& lock, Slot& slot) {
   ++jobs_in_hand;
@@ -18,10 +23,11 @@ bool Pager::Impl::finish(Lock& lock, Slot& slot) {
   const bool done = fill_in(lock, slot);
   if (done) {
     staging.give_back(lock, slot);
-    start_reads(lock);
   } else {
     staging.put_back(lock, slot);
   }
+  // Also when it keeps its slot: a demand that counted on it must look again.
+  start_reads(lock);
   --jobs_in_hand;
   transition.notify_all();
   return done;
@@ -32,7 +38,7 @@ void Pager::Impl::decline(Lock& lock, Slot& slot) {
   const Run run = run_of(slot.head);
   ChunkState& chunk = run.region->chunk(run.first);
   bump(stats.prefetch_declined);
-  chunk.declined_until_ns = now_ns() + 100'000'000;
+  chunk.declined_until_ns = now_ns() + kBackOffNs;
   for_run(slot.head, [&](ChunkState& each) {
     each.set_carried(lock, false);
     each.slot = nullptr;
@@ -69,8 +75,16 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
       reserve(lock, run.bytes, is_demand ? Purpose::demand : Purpose::prefetch, head, reservation);
   if (reserved != Status::ok) {
     const bool stopping = stop.load(std::memory_order_relaxed);
-    // A prefetch waits in its slot. By now it may be wanted: then it comes back as a demand.
-    if (!is_demand && reserved == Status::infeasible && !stopping) return false;
+    // A prefetch waits in its slot. By now it may be wanted: then it comes back as a demand. One
+    // that nothing says will be wanted does not wait.
+    if (!is_demand && reserved == Status::infeasible && !stopping) {
+      if (slot.demand || policy->next_use_distance(head) != kNeverUsed) return false;
+      bump(stats.prefetch_declined);
+      region.chunk(first).declined_until_ns = now_ns() + kBackOffNs;
+      put_down();
+      abandon_run(lock, region, first, run.count);
+      return true;
+    }
     put_down();
     // Pins that came after the fault may have left no room for the seams; the chunk alone fits.
     const bool alone_fits = reserved == Status::infeasible && run.count > 1;
@@ -152,6 +166,19 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
   return true;
 }
 
+bool Pager::Impl::map_large(std::uint64_t address, std::uint64_t bytes) {
+  constexpr std::uint64_t kSlowNs = 200'000;  // page by page takes 125
+  constexpr std::uint32_t kPause = 256;
+  if (const std::uint32_t left = large_pause.load(std::memory_order_relaxed); left != 0) {
+    large_pause.store(left - 1, std::memory_order_relaxed);  // about: others count too
+    return false;
+  }
+  const std::uint64_t began = now_ns();
+  const bool mapped = uffd.map_large(address, bytes);
+  if (now_ns() - began > kSlowNs) large_pause.store(kPause, std::memory_order_relaxed);
+  return mapped;
+}
+
 bool Pager::Impl::map_chunk(const Region& region, ChunkIndex index, std::uint64_t skip) {
   const Chunk& c = region.plan()[index];
   FillEvents events;
@@ -161,7 +188,7 @@ bool Pager::Impl::map_chunk(const Region& region, ChunkIndex index, std::uint64_
     if (large && span.bytes == c.bytes && span.address % kLargePage == 0) {
       // Ahead of need nothing of it is mapped: the first touch maps all of it as fast as a page.
       if (skip != 0) return;
-      if (uffd.map_large(span.address, span.bytes)) return;
+      if (map_large(span.address, span.bytes)) return;
     }
     const std::uint64_t hidden =
         span.offset - c.offset < skip ? std::min(span.bytes, skip - (span.offset - c.offset)) : 0;

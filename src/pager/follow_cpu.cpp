@@ -14,6 +14,7 @@ namespace resid {
 namespace {
 
 constexpr std::uint64_t kPeriodNs = 20'000'000;
+constexpr int kOthers = 3;  // faults in a row of other threads, before the followed one is let go
 
 // The processor a thread of this process ran on last (field 39 of stat, proc(5)); -1 when unknown.
 // Runs on the fault thread: nothing is allocated (I-13).
@@ -40,10 +41,11 @@ int processor_of(pid_t thread) {
     line.remove_prefix(blank);
   }
   int processor = -1;
-  if (std::from_chars(line.data() + 1, line.data() + line.size(), processor).ec != std::errc{}) {
-    return -1;
-  }
-  return processor;
+  const auto read = std::from_chars(line.data() + 1, line.data() + line.size(), processor);
+  if (read.ec != std::errc{}) return -1;
+  line.remove_prefix(static_cast<std::size_t>(read.ptr - line.data()));
+  // Field 40 is the real-time priority.
+  return line.substr(0, 3) == " 0 " ? processor : -1;
 }
 
 }  // namespace
@@ -54,14 +56,29 @@ void FollowCpu::start() {
 }
 
 void FollowCpu::follow(pid_t thread, std::uint64_t now_ns) {
-  if (!may_ || thread <= 0 || now_ns - looked_ns_ < kPeriodNs) return;
+  if (!may_ || thread <= 0) return;
+  if (thread == followed_) {
+    others_ = 0;
+  } else if (at_ >= 0 && ++others_ >= kOthers) {
+    let_go();
+  }
+  if (now_ns - looked_ns_ < kPeriodNs) return;
   looked_ns_ = now_ns;
   const int cpu = processor_of(thread);
+  if (cpu < 0) let_go();
+  followed_ = thread;
+  others_ = 0;
   if (cpu == at_ || cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &given_)) return;
   cpu_set_t only;
   CPU_ZERO(&only);
   CPU_SET(cpu, &only);
   if (::sched_setaffinity(0, sizeof only, &only) == 0) at_ = cpu;
+}
+
+void FollowCpu::let_go() {
+  if (at_ >= 0) ::sched_setaffinity(0, sizeof given_, &given_);
+  at_ = -1;
+  followed_ = 0;
 }
 
 }  // namespace resid

@@ -21,13 +21,18 @@ class FollowCpu {
  public:
   // On the thread that is to follow.
   void start();
-  // `thread` of this process has just faulted; 0: not known. Looks at most every 20 ms.
+  // `thread` of this process has just faulted; 0: not known. Looks at most every 20 ms. Lets go
+  // when others fault instead: who is followed may be spinning by then, and for good if it is a
+  // real-time thread, which is never followed.
   void follow(pid_t thread, std::uint64_t now_ns);
 
  private:
   cpu_set_t given_{};
   bool may_ = false;
+  void let_go();
   int at_ = -1;
+  pid_t followed_ = 0;
+  int others_ = 0;
   std::uint64_t looked_ns_ = 0;
 };
 

@@ -140,6 +140,10 @@ struct Pager::Impl {
   // Maps a chunk whose bytes are all in the memfd into every view, but for its first `skip` bytes.
   // False when somebody may have been left asleep.
   bool map_chunk(const Region& region, ChunkIndex index, std::uint64_t skip);
+  // Maps a large chunk by one entry, unless that was slow a short while ago: the kernel first waits
+  // until every processor has put its pages aside (lru_add_drain_all in madvise_collapse), which is
+  // microseconds on a quiet machine and milliseconds beside a program that allocates.
+  bool map_large(std::uint64_t address, std::uint64_t bytes);
   void count(const FillEvents& events);
 
   // ---- evict.cpp
@@ -177,6 +181,8 @@ struct Pager::Impl {
   // ---- prefetch.cpp
   // Queues a fetch of an absent chunk; false when it is not absent or was declined a moment ago.
   bool queue_prefetch(Lock& lock, ChunkId chunk, std::uint64_t now);
+  // What was to be fetched ahead and is still on its way is wanted now, wherever it is.
+  void demand_prefetched(Lock& lock, ChunkId chunk, std::uint64_t now);
   // Queues what the order names next, up to the configured depth.
   void top_up(Lock& lock, std::uint64_t now);
   // Whether a prefetch that has been read may take room now. Reads end out of order; one that is
@@ -232,6 +238,7 @@ struct Pager::Impl {
   void drop_pin(Lock& lock, ChunkId chunk);
   // Tells the policy how much room there is.
   void replan(const Lock& lock);
+  void replan_for_pins(const Lock& lock);
   // Puts back views that were taken out of the table for a change that the kernel refused, and
   // wakes who touched them meanwhile.
   void restore(const std::vector<View>& cut);
@@ -259,9 +266,11 @@ struct Pager::Impl {
   // Fetches whose bytes are being mapped: their readers go on before the chunk is published. Raised
   // without the lock, lowered with it.
   std::atomic<std::uint32_t> publishing{0};
-  std::uint32_t jobs_in_hand = 0;  // with a worker
+  std::atomic<std::uint32_t> large_pause{0};  // large chunks to be mapped page by page still
+  std::uint32_t jobs_in_hand = 0;             // with a worker
   std::uint64_t fetches_since_reconcile = 0;
   std::uint32_t largest_chunk = 0;
+  std::uint64_t planned_pinned = 0;  // budget.pinned when the policy was last told
 
   std::vector<ChunkId> next_up;  // scratch of top_up: `config.prefetch_depth` places
 

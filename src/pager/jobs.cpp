@@ -107,8 +107,8 @@ void Pager::Impl::start_reads(Lock& lock) {
 // A demand must not wait for a prefetch that itself waits for the program to read on. Where a slot
 // comes free anyway it is waited for.
 bool Pager::Impl::free_slot(Lock& lock, ChunkId head) {
-  if (staging.reading() != 0 || staging.first_demand() != nullptr) return false;
   const std::uint64_t bytes = run_of(head).bytes;
+  if (staging.comes_free(lock, bytes)) return false;
   for (Slot* slot = staging.first_prefetch(); slot != nullptr; slot = slot->next) {
     if (slot->area.bytes() < bytes) continue;
     decline(lock, *slot);

@@ -215,6 +215,7 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
       }
     }
     p.policy.swap(*policy);
+    p.policy->set_tripwires(p.tripwire_rate.most());
     region->id = static_cast<std::uint32_t>(seen);
     region->first_chunk = first;
     p.largest_chunk = new_largest;
@@ -349,7 +350,7 @@ Result<Pin> Pager::pin(const void* address, std::uint64_t bytes) {
   // Claimed for the whole range at once, so that two pins cannot both squeeze into the last room.
   for (ChunkIndex i = first; i <= last; ++i)
     p.add_hold(lock, region.first_chunk + i);
-  p.replan(lock);
+  p.replan_for_pins(lock);
   Pin handle;
   handle.pager_ = this;
   handle.first_ = region.first_chunk + first;
@@ -365,6 +366,12 @@ Result<Pin> Pager::pin(const void* address, std::uint64_t bytes) {
         p.demand_run(lock, p.begin_run(lock, region, {i, 1}, i, now_ns()));
         break;
       case ChunkPhase::fetching:
+        // A prefetch may wait for room for as long as nobody wants it.
+        if (region.chunk(i).prefetched()) {
+          p.demand_prefetched(lock, region.first_chunk + i, now_ns());
+          break;
+        }
+        [[fallthrough]];
       case ChunkPhase::evicting:
         p.transition.wait(lock);
         break;
@@ -391,7 +398,7 @@ void Pager::unpin(ChunkId first, std::uint32_t count) {
     p.drop_hold(lock, id);
     p.drop_pin(lock, id);
   }
-  p.replan(lock);
+  p.replan_for_pins(lock);
   p.room_came(lock);
   p.transition.notify_all();
 }
@@ -432,6 +439,7 @@ std::uint32_t Pager::will_need(const void* address, std::uint64_t bytes) {
   std::uint32_t queued = 0;
   Lock lock(p.mutex);
   for (ChunkId id = range.first; id != range.first + range.count; ++id) {
+    if (!p.staging.has_room(lock, p.bytes_of(id), false)) break;
     queued += p.queue_prefetch(lock, id, now_ns());
   }
   return queued;
@@ -452,6 +460,7 @@ void Pager::declare_sequence(std::span<const ChunkId> sequence) {
   const Lock lock(impl_->mutex);
   impl_->policy->declare_sequence(sequence);
   impl_->replan(lock);
+  impl_->room_came(lock);
 }
 
 Result<void> Pager::set_budget(std::uint64_t bytes) {
@@ -467,6 +476,7 @@ Result<void> Pager::set_budget(std::uint64_t bytes) {
   const std::uint64_t before = p.budget.limit();
   p.budget.set_limit(lock, bytes);
   p.replan(lock);
+  p.room_came(lock);
   p.transition.notify_all();  // more may fit now
   while (p.budget.held() > bytes) {
     const ChunkId victim = p.policy->select_victim();
@@ -585,7 +595,16 @@ Pager::Impl::Place Pager::Impl::locate(ChunkId chunk) const {
   return {region, chunk - region->first_chunk};
 }
 
+void Pager::Impl::replan_for_pins(const Lock& lock) {
+  // A plan is O(n): small pins come and go without one.
+  const std::uint64_t pinned = budget.pinned;
+  const std::uint64_t change =
+      pinned > planned_pinned ? pinned - planned_pinned : planned_pinned - pinned;
+  if (change > largest_chunk) replan(lock);
+}
+
 void Pager::Impl::replan(const Lock&) {
+  planned_pinned = budget.pinned;
   std::uint64_t model = 0;
   for (const auto& region : regions)
     model += region->plan().mapped_bytes();

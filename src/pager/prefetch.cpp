@@ -25,12 +25,27 @@ bool Pager::Impl::queue_prefetch(Lock& lock, ChunkId chunk, std::uint64_t now) {
   return true;
 }
 
+void Pager::Impl::demand_prefetched(Lock& lock, ChunkId id, std::uint64_t now) {
+  ChunkState& chunk = state(id);
+  bump(stats.prefetch_late);
+  chunk.set_prefetched(lock, false);
+  chunk.since_ns = now;  // the demand's latency counts from here
+  if (chunk.queued()) {
+    erase(lock, prefetch, id);
+    demand_run(lock, id);
+  } else if (Slot* slot = chunk.slot; slot != nullptr) {
+    if (slot->phase == SlotPhase::reading) reader->urge(slot->request);
+    staging.make_demand(lock, *slot);
+    if (slot->phase == SlotPhase::staged) work.notify_one();
+  }
+}
+
 void Pager::Impl::top_up(Lock& lock, std::uint64_t now) {
   const std::size_t n = policy->upcoming(next_up);
   ChunkId left_out = kNoChunk;
   for (std::size_t i = 0; i < n && left_out == kNoChunk; ++i) {
     // Only what can be started now: what waited in a queue would be out of date after a jump.
-    if (staging.has_room(lock, false)) {
+    if (staging.has_room(lock, bytes_of(next_up[i]), false)) {
       queue_prefetch(lock, next_up[i], now);
     } else if (state(next_up[i]).phase() == ChunkPhase::absent) {
       left_out = next_up[i];

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -93,17 +94,21 @@ void Region::forbid_large(std::uint8_t* view, std::uint64_t offset, std::uint64_
 
 int Region::fill(ChunkIndex i, const std::uint8_t* bytes) const {
   const Chunk& c = plan_[i];
-  if (locked_ || (large_ && !large(i))) {  // F-1
-    // Not left to the page faults of the copy: where memory cannot be had they are a SIGBUS.
-    if (sys::madvise(fill_ + c.offset, c.bytes, kPopulateWrite) != 0) return errno;
-    std::memcpy(fill_ + c.offset, bytes, c.bytes);
-    return 0;
-  }
+  if (locked_ || (large_ && !large(i))) return fill_small(c, bytes);  // F-1
   for (std::uint64_t done = 0; done < c.bytes;) {
     const ssize_t n = sys::pwrite(memfd_.get(), bytes + done, c.bytes - done, c.offset + done);
+    // RLIMIT_FSIZE of the program, which counts for files of memory too, but not for mappings.
+    if (n < 0 && errno == EFBIG) return fill_small(c, bytes);
     if (n < 0 && errno != EINTR) return errno;
     if (n > 0) done += static_cast<std::uint64_t>(n);
   }
+  return 0;
+}
+
+int Region::fill_small(const Chunk& c, const std::uint8_t* bytes) const {
+  // Not left to the page faults of the copy: where memory cannot be had they are a SIGBUS.
+  if (sys::madvise(fill_ + c.offset, c.bytes, kPopulateWrite) != 0) return errno;
+  std::memcpy(fill_ + c.offset, bytes, c.bytes);
   return 0;
 }
 

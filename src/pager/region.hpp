@@ -31,8 +31,8 @@ class Region {
   const ModelFile& file() const { return file_; }
   const ChunkPlan& plan() const { return plan_; }
   int memfd() const { return memfd_.get(); }
-  // Whether the chunk is whole large pages in a file of large folios: then one entry of a page table
-  // can map each of them (I-9).
+  // Whether the chunk is whole large pages in a file of large folios: then one entry of a page
+  // table can map each of them (I-9).
   bool large(ChunkIndex i) const {
     const Chunk& c = plan_[i];
     return large_ && c.offset % kLargePage == 0 && c.bytes % kLargePage == 0;
@@ -57,6 +57,7 @@ class Region {
   ChunkId first_chunk = 0;
 
  private:
+  int fill_small(const Chunk& c, const std::uint8_t* bytes) const;
   Region(Store store, ModelFile file, ChunkPlan plan)
       : store_(std::move(store)), file_(std::move(file)), plan_(std::move(plan)) {}
   Store store_;
@@ -64,7 +65,7 @@ class Region {
   ChunkPlan plan_;
   Fd memfd_;
   std::uint8_t* fill_ = nullptr;
-  bool large_ = false;   // the file takes large folios
+  bool large_ = false;  // the file takes large folios
   bool may_map_large_ = false;
   bool locked_ = false;  // what is resident must have been touched through the fill view
   std::unique_ptr<ChunkState[]> chunks_;

@@ -124,25 +124,48 @@ std::uint64_t Staging::bytes() const {
   return sum;
 }
 
-std::uint32_t Staging::kept_for_demand() const {
-  return static_cast<std::uint32_t>(std::max<std::size_t>(1, slots_.size() / 4));
+// A quarter of those that hold the largest run stays for demand: others may not hold what it needs.
+bool Staging::spare(const Slot& slot, bool demand) const {
+  if (demand || slot.area.bytes() < run_bytes_) return true;
+  std::size_t whole = 0;
+  std::size_t free = 0;
+  for (const auto& each : slots_) {
+    if (each->area.bytes() < run_bytes_) continue;
+    ++whole;
+    free += each->phase == SlotPhase::free ? 1U : 0U;
+  }
+  return free > std::max<std::size_t>(1, whole / 4);
 }
 
-bool Staging::has_room(const Lock&, bool demand) const {
-  return free_.size() > (demand ? 0 : kept_for_demand());
-}
-
-Slot* Staging::take(const Lock& lock, std::uint64_t bytes, bool demand) {
-  if (!has_room(lock, demand)) return nullptr;
+Slot* Staging::fitting(std::uint64_t bytes, bool demand) const {
+  Slot* best = nullptr;
   for (Slot* slot = free_.head(); slot != nullptr; slot = slot->next) {
     if (slot->area.bytes() < bytes) continue;
-    free_.erase(*slot);
-    slot->phase = SlotPhase::reading;
-    slot->demand = demand;
-    ++reading_;
-    return slot;
+    if (best == nullptr || slot->area.bytes() < best->area.bytes()) best = slot;
   }
-  return nullptr;
+  return best != nullptr && spare(*best, demand) ? best : nullptr;
+}
+
+bool Staging::has_room(const Lock&, std::uint64_t bytes, bool demand) const {
+  return fitting(bytes, demand) != nullptr;
+}
+
+bool Staging::comes_free(const Lock&, std::uint64_t bytes) const {
+  for (const auto& slot : slots_) {
+    // A prefetch that is being read may find no room and keep its slot.
+    if (slot->phase != SlotPhase::free && slot->demand && slot->area.bytes() >= bytes) return true;
+  }
+  return false;
+}
+
+Slot* Staging::take(const Lock&, std::uint64_t bytes, bool demand) {
+  Slot* slot = fitting(bytes, demand);
+  if (slot == nullptr) return nullptr;
+  free_.erase(*slot);
+  slot->phase = SlotPhase::reading;
+  slot->demand = demand;
+  ++reading_;
+  return slot;
 }
 
 void Staging::give_back(const Lock&, Slot& slot) {

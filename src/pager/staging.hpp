@@ -99,7 +99,9 @@ class Staging {
   // A free slot for a run of `bytes`, now READING; nullptr when there is none. The last ones are
   // kept for demand.
   Slot* take(const Lock& lock, std::uint64_t bytes, bool demand);
-  bool has_room(const Lock& lock, bool demand) const;
+  bool has_room(const Lock& lock, std::uint64_t bytes, bool demand) const;
+  // Whether a slot for `bytes` will come free without anybody reading on: it holds a demand.
+  bool comes_free(const Lock& lock, std::uint64_t bytes) const;
   void give_back(const Lock& lock, Slot& slot);
 
   // READING -> STAGED
@@ -118,7 +120,9 @@ class Staging {
   std::uint32_t waiting() const { return prefetch_.size(); }
 
  private:
-  std::uint32_t kept_for_demand() const;
+  bool spare(const Slot& slot, bool demand) const;
+  // The smallest free slot that holds `bytes`; small runs leave the large slots to large ones.
+  Slot* fitting(std::uint64_t bytes, bool demand) const;
   SlotList& list_of(const Slot& slot) { return slot.demand ? demand_ : prefetch_; }
 
   Slots slots_;

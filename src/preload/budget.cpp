@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -34,13 +33,13 @@ bool alive(pid_t pid) {
 }  // namespace
 
 Result<std::uint64_t> resolve_budget(const RunConfig& config, std::uint64_t model_bytes,
-                                     std::uint64_t largest, std::uint64_t spent) {
+                                     std::uint64_t largest) {
   Size size;
   if (config.ram_is_percent != 0) {
     size.kind = Size::Kind::percent_of_model;
     size.percent = config.ram_percent;
   } else {
-    size.bytes = config.ram_bytes - std::min(config.ram_bytes, spent);
+    size.bytes = config.ram_bytes;
   }
   const std::uint64_t budget = page_down(size.resolve(model_bytes));
   if (budget < 2 * largest) {

@@ -141,7 +141,8 @@ bool Session::is_model(int fd) const {
 Result<void> Session::start_pager(const ModelFile& file, const ChunkPlan& plan, bool in_place) {
   const RunConfig& config = page_->config;
   const WholeModel whole = whole_model(file, plan, in_place, config.chunk_max);
-  auto budget = resolve_budget(config, whole.bytes, whole.largest_chunk, aside_bytes_);
+  // What was mapped plainly before is page cache, which the kernel takes back when it must.
+  auto budget = resolve_budget(config, whole.bytes, whole.largest_chunk);
   if (!budget) return tl::unexpected(budget.error());
   if (auto claimed = claim_budget(*page_, ::getpid()); !claimed) {
     return tl::unexpected(claimed.error());
@@ -208,8 +209,8 @@ bool Session::stand_aside(int fd, const StoreIdentity& identity) {
   // A percentage is of each model, a size is for all of them.
   const std::uint64_t taken = page_->config.ram_is_percent != 0 ? 0 : aside_bytes_;
   if (!budget || *budget < page_down(taken + more)) return false;
-  if (aside_.empty()) {
-    if (!claim_budget(*page_, ::getpid())) return false;
+  // No claim on the budget: several programs of a run may map plainly, and one more may page.
+  if (page_->model_path[0] == '\0') {
     page_->budget_bytes.store(*budget);
     copy_text(page_->model_path, path);
     copy_text(page_->model_architecture, file->architecture);
@@ -502,6 +503,7 @@ void Session::unlock_all() {
 
 void Session::after_fork_in_child() {
   mutex_.unlock();
+  if (!aside_.empty()) detached_ = true;  // as below: what it maps itself is not under control
   if (pager() == nullptr) return;
   // The pager's threads stayed in the parent. Its object is not touched again here.
   pager_.store(nullptr, std::memory_order_release);
