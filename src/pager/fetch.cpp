@@ -148,9 +148,6 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
   }
   if (demanded) make_current(lock, head, run.count);
   publishing.fetch_sub(1);
-  const std::uint64_t read_us = (request.ended_ns - request.began_ns) / 1000;
-  note(lock, TraceKind::fetch, request.began_ns, head,
-       static_cast<std::uint32_t>(read_us) | (is_demand ? 0 : kPrefetchFetch));
   if (!is_demand && region.chunk(first).prefetched()) retain(lock, head);
   room_came(lock);
   after_fetch_reconcile(lock, stats.evictions.load(std::memory_order_relaxed) != evictions_before);
@@ -167,8 +164,8 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
 }
 
 bool Pager::Impl::map_large(std::uint64_t address, std::uint64_t bytes) {
-  constexpr std::uint64_t kSlowNs = 200'000;  // page by page takes 125
-  constexpr std::uint32_t kPause = 256;
+  constexpr std::uint64_t kSlowNs = 500'000;  // page by page takes 125
+  constexpr std::uint32_t kPause = 32;
   if (const std::uint32_t left = large_pause.load(std::memory_order_relaxed); left != 0) {
     large_pause.store(left - 1, std::memory_order_relaxed);  // about: others count too
     return false;

@@ -139,21 +139,28 @@ bool Pager::Impl::start_read(Lock& lock, ChunkId head, bool is_demand) {
 
 void Pager::Impl::read_done(ReadRequest& request) {
   const ReadOutcome& outcome = request.outcome;
+  const bool got_it = outcome.status == Status::ok;
+  const std::uint64_t end = request.store->bytes();
+  const std::uint64_t got =
+      request.offset >= end ? 0 : std::min(request.bytes, end - request.offset);
+  // Past the end of a file a mapping shows zeros; the slot holds what was there before.
+  if (got_it) std::fill(request.into + got, request.into + request.bytes, std::uint8_t{0});
+  Lock lock(mutex);
+  Slot& slot = staging.at(request.tag);
+  const std::uint64_t took = request.ended_ns - request.began_ns;
   if (outcome.retried) bump(stats.read_retries);
-  if (outcome.status == Status::ok) {
-    const std::uint64_t end = request.store->bytes();
-    const std::uint64_t got =
-        request.offset >= end ? 0 : std::min(request.bytes, end - request.offset);
-    // Past the end of a file a mapping shows zeros; the slot holds what was there before.
-    std::fill(request.into + got, request.into + request.bytes, std::uint8_t{0});
+  if (got_it) {
+    // In the trace before it is counted: the program may end at any moment.
+    const auto read_us = static_cast<std::uint32_t>(took / 1000);
+    note(lock, TraceKind::fetch, request.began_ns, slot.head,
+         read_us | (slot.demand ? 0 : kPrefetchFetch));
     bump(stats.fetches);
     bump(stats.bytes_fetched, got);
-    stats.read_ns.record(request.ended_ns - request.began_ns);
+    stats.read_ns.record(took);
   } else {
     bump(stats.read_failures);
   }
-  Lock lock(mutex);
-  staging.read_done(lock, staging.at(request.tag));
+  staging.read_done(lock, slot);
   room_changed = true;
   lock.unlock();
   work.notify_one();

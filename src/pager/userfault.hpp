@@ -70,9 +70,9 @@ class Userfault {
   // pages are unmapped.
   FillResult map_until_present(std::uint64_t address, std::uint64_t bytes,
                                FillEvents& events) const;
-  // Maps whole large pages that the memfd holds, each by one entry of the page table, and wakes: 1.6
-  // us for what map() takes 125 for. False when the kernel would not (MADV_COLLAPSE: 6.1, and the
-  // mapping must be aligned like the file): map() does it then.
+  // Maps whole large pages that the memfd holds, each by one entry of the page table, and
+  // wakes: 1.6 us for what map() takes 125 for. False when the kernel would not
+  // (MADV_COLLAPSE: 6.1, and the mapping must be aligned like the file): map() does it then.
   bool map_large(std::uint64_t address, std::uint64_t bytes) const;
   void wake(std::uint64_t address, std::uint64_t bytes) const;
   // Makes touches of the range fail with SIGBUS, for good. False when the kernel cannot.
