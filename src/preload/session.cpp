@@ -20,7 +20,6 @@
 #include "host/memory.hpp"
 #include "preload/budget.hpp"
 #include "preload/fault_signals.hpp"
-#include "preload/recognise.hpp"
 #include "storage/fingerprint.hpp"
 
 namespace resid::preload {
@@ -138,9 +137,28 @@ bool Session::is_model(int fd) const {
   return recognised(fd, page_->config.match);
 }
 
-Result<void> Session::start_pager(const ModelFile& file, const ChunkPlan& plan, bool in_place) {
+bool Session::is_aside(const StoreIdentity& identity) const {
+  return std::find(aside_.begin(), aside_.end(), identity) != aside_.end();
+}
+
+Result<Session::Opened> Session::open(int fd, const StoreIdentity& identity) const {
+  const std::string path = path_of(fd);
+  auto file = read_recognised(fd, path, identity.bytes);
+  if (!file) return tl::unexpected(file.error());
+  const std::uint64_t chunk_max = page_->config.chunk_max;
+  auto plan = plan_for(*file, chunk_max);
+  if (!plan) return tl::unexpected(plan.error());
+  WholeModel whole;
+  if (pager() == nullptr) {
+    whole = whole_model(*file, *plan, names_file(path, identity), chunk_max);
+  }
+  return Opened{std::move(*file), std::move(*plan), whole};
+}
+
+Result<void> Session::start_pager(const Opened& model) {
   const RunConfig& config = page_->config;
-  const WholeModel whole = whole_model(file, plan, in_place, config.chunk_max);
+  const ModelFile& file = model.file;
+  const WholeModel& whole = model.whole;
   // What was mapped plainly before is page cache, which the kernel takes back when it must.
   auto budget = resolve_budget(config, whole.bytes, whole.largest_chunk);
   if (!budget) return tl::unexpected(budget.error());
@@ -191,19 +209,12 @@ Result<void> Session::start_pager(const ModelFile& file, const ChunkPlan& plan, 
   return {};
 }
 
-bool Session::stand_aside(int fd, const StoreIdentity& identity) {
-  if (page_->config.never_stand_aside != 0) return false;
-  if (std::find(aside_.begin(), aside_.end(), identity) != aside_.end()) return true;
-  if (region_of(identity) != nullptr || pager() != nullptr) return false;
-  const std::string path = path_of(fd);
-  auto file = read_recognised(fd, path, identity.bytes);
-  if (!file) return false;  // told where the region is made
-  auto plan = plan_for(*file, page_->config.chunk_max);
-  if (!plan) return false;
-  const bool in_place = names_file(path, identity);
-  const WholeModel whole = whole_model(*file, *plan, in_place, page_->config.chunk_max);
+bool Session::stand_aside(const StoreIdentity& identity, const Opened& model) {
+  if (page_->config.never_stand_aside != 0 || pager() != nullptr) return false;
+  const ModelFile& file = model.file;
+  const WholeModel& whole = model.whole;
   // The parts of one model are counted with the first of them.
-  const bool counted = file->split_count > 1 && file->split_no > 0 && !aside_.empty();
+  const bool counted = file.split_count > 1 && file.split_no > 0 && !aside_.empty();
   const std::uint64_t more = counted ? 0 : whole.bytes;
   auto budget = resolve_budget(page_->config, whole.bytes, 0);
   // A percentage is of each model, a size is for all of them.
@@ -212,8 +223,8 @@ bool Session::stand_aside(int fd, const StoreIdentity& identity) {
   // No claim on the budget: several programs of a run may map plainly, and one more may page.
   if (page_->model_path[0] == '\0') {
     page_->budget_bytes.store(*budget);
-    copy_text(page_->model_path, path);
-    copy_text(page_->model_architecture, file->architecture);
+    copy_text(page_->model_path, file.path);
+    copy_text(page_->model_architecture, file.architecture);
     notice(Notice::stands_aside,
            "the budget holds the whole model: it is mapped plainly, residctl stands aside");
   }
@@ -225,16 +236,10 @@ bool Session::stand_aside(int fd, const StoreIdentity& identity) {
   return true;
 }
 
-Result<RegionId> Session::region_for(int fd, const StoreIdentity& identity) {
-  if (const Region* known = region_of(identity)) return known->id;
-  const std::string path = path_of(fd);
-  auto file = read_recognised(fd, path, identity.bytes);
-  if (!file) return tl::unexpected(file.error());
-  auto plan = plan_for(*file, page_->config.chunk_max);
-  if (!plan) return tl::unexpected(plan.error());
+Result<RegionId> Session::add_region(int fd, const StoreIdentity& identity, Opened model) {
+  const std::string path = model.file.path;
   if (pager() == nullptr) {
-    const bool in_place = names_file(path, identity);
-    if (auto started = start_pager(*file, *plan, in_place); !started) {
+    if (auto started = start_pager(model); !started) {
       refused_ = true;
       fail_run(started.error());
       return tl::unexpected(started.error());
@@ -244,8 +249,8 @@ Result<RegionId> Session::region_for(int fd, const StoreIdentity& identity) {
   region.identity = identity;
   region.plain_fd = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
   if (region.plain_fd < 0) return fail_errno(Status::system, path, errno);
-  const std::uint32_t chunks = plan->size();
-  auto id = pager()->add_region(fd, path, std::move(*file), std::move(*plan));
+  const std::uint32_t chunks = model.plan.size();
+  auto id = pager()->add_region(fd, path, std::move(model.file), std::move(model.plan));
   if (!id) {
     ::close(region.plain_fd);
     fail_run(id.error());
@@ -332,24 +337,33 @@ MapAnswer Session::map(void* address, std::size_t bytes, int protection, int fla
     const std::lock_guard guard(mutex_);
     // The failure has been told; a program that tries again gets the same answer in silence.
     if (refused_) return {MapAnswer::Kind::refused, nullptr, ENOMEM};
-    if (stand_aside(fd, identity)) return {};
-    auto region = region_for(fd, identity);
-    if (!region) {
-      const Status status = region.error().status;
-      if (status == Status::malformed || status == Status::unsupported ||
-          status == Status::not_a_model) {
-        // The program reads the same header and will say so in its own words.
-        notice(Notice::unreadable_model, region.error().what + " : " + region.error().why +
-                                             " : its mapping is not under control");
-        return {};
+    if (is_aside(identity)) return {};
+    RegionId region = 0;
+    if (const Region* known = region_of(identity)) {
+      region = known->id;
+    } else {
+      auto model = open(fd, identity);
+      if (model && stand_aside(identity, *model)) return {};
+      const auto added = model ? add_region(fd, identity, std::move(*model))
+                               : Result<RegionId>(tl::unexpected(model.error()));
+      if (!added) {
+        const Failure& failure = added.error();
+        if (failure.status == Status::malformed || failure.status == Status::unsupported ||
+            failure.status == Status::not_a_model) {
+          // The program reads the same header and will say so in its own words.
+          notice(Notice::unreadable_model,
+                 failure.what + " : " + failure.why + " : its mapping is not under control");
+          return {};
+        }
+        return {MapAnswer::Kind::refused, nullptr, ENOMEM};
       }
-      return {MapAnswer::Kind::refused, nullptr, ENOMEM};
+      region = *added;
     }
     if ((flags & MAP_FIXED) != 0) {
       for (const Piece& piece : views_.pieces({begin, begin + page_up(bytes)}))
         forget(piece);
     }
-    mapped = map_view(*region, address, bytes, flags, static_cast<std::uint64_t>(offset));
+    mapped = map_view(region, address, bytes, flags, static_cast<std::uint64_t>(offset));
   }
   if (!mapped) {
     if ((flags & MAP_FIXED_NOREPLACE) != 0) return {MapAnswer::Kind::refused, nullptr, EEXIST};

@@ -26,6 +26,7 @@
 #include "control/trace_area.hpp"
 #include "pager/pager.hpp"
 #include "preload/lock_table.hpp"
+#include "preload/recognise.hpp"
 #include "preload/view_table.hpp"
 #include "storage/store.hpp"
 
@@ -122,12 +123,20 @@ class Session {
   };
 
   Session(RunPage* page, TraceArea* trace);
+  // A model file that is mapped for the first time.
+  struct Opened {
+    ModelFile file;
+    ChunkPlan plan;
+    WholeModel whole;  // unless the pager runs already
+  };
+  Result<Opened> open(int fd, const StoreIdentity& identity) const;
+  bool is_aside(const StoreIdentity& identity) const;
   // Whether the budget holds this file, and the model it is a part of, beside what is mapped
   // plainly already. Then it is: the page cache is as good, and nothing is in the program's way.
-  bool stand_aside(int fd, const StoreIdentity& identity);
+  bool stand_aside(const StoreIdentity& identity, const Opened& model);
   const Region* region_of(const StoreIdentity& identity) const;
-  Result<RegionId> region_for(int fd, const StoreIdentity& identity);
-  Result<void> start_pager(const ModelFile& file, const ChunkPlan& plan, bool in_place);
+  Result<RegionId> add_region(int fd, const StoreIdentity& identity, Opened model);
+  Result<void> start_pager(const Opened& model);
   Result<void*> map_view(RegionId region, void* address, std::uint64_t bytes, int flags,
                          std::uint64_t offset);
   void forget(const Piece& piece);
