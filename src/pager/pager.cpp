@@ -17,29 +17,13 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/signals.hpp"
 #include "base/sys.hpp"
 #include "pager/impl.hpp"
 #include "sense/order.hpp"
 
 namespace resid {
 namespace {
-
-// Threads of the pager take no signals: a handler of the program could touch an app view, and the
-// fault thread must never wait for itself (I-1).
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &old_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &old_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t old_{};
-};
 
 std::uint64_t as_address(const void* p) {
   return reinterpret_cast<std::uint64_t>(p);

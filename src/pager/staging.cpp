@@ -57,31 +57,6 @@ StagingArea::~StagingArea() {
   if (mapping_ != nullptr) sys::munmap(mapping_, mapped_);
 }
 
-// ---- Lists
-
-void SlotList::push(Slot& slot) {
-  slot.next = nullptr;
-  slot.prev = tail_;
-  (tail_ != nullptr ? tail_->next : head_) = &slot;
-  tail_ = &slot;
-  ++size_;
-}
-
-void SlotList::push_front(Slot& slot) {
-  slot.prev = nullptr;
-  slot.next = head_;
-  (head_ != nullptr ? head_->prev : tail_) = &slot;
-  head_ = &slot;
-  ++size_;
-}
-
-void SlotList::erase(Slot& slot) {
-  (slot.prev != nullptr ? slot.prev->next : head_) = slot.next;
-  (slot.next != nullptr ? slot.next->prev : tail_) = slot.prev;
-  slot.next = slot.prev = nullptr;
-  --size_;
-}
-
 // ---- Slots
 
 std::uint64_t Staging::slots_for(std::uint64_t run_bytes, std::uint64_t budget) {
@@ -113,7 +88,7 @@ void Staging::adopt(const Lock&, Slots& made, std::uint64_t run_bytes) {
   for (; at < made.size(); ++at) {
     slots_.push_back(std::move(made[at]));
     slots_.back()->request.tag = static_cast<std::uint32_t>(at);
-    free_.push(*slots_.back());
+    free_.push_back(*slots_.back());
   }
 }
 
@@ -139,7 +114,7 @@ bool Staging::spare(const Slot& slot, bool demand) const {
 
 Slot* Staging::fitting(std::uint64_t bytes, bool demand) const {
   Slot* best = nullptr;
-  for (Slot* slot = free_.head(); slot != nullptr; slot = slot->next) {
+  for (Slot* slot = free_.front(); slot != nullptr; slot = slot->next) {
     if (slot->area.bytes() < bytes) continue;
     if (best == nullptr || slot->area.bytes() < best->area.bytes()) best = slot;
   }
@@ -161,7 +136,7 @@ bool Staging::comes_free(const Lock&, std::uint64_t bytes) const {
 Slot* Staging::take(const Lock&, std::uint64_t bytes, bool demand) {
   Slot* slot = fitting(bytes, demand);
   if (slot == nullptr) return nullptr;
-  free_.erase(*slot);
+  free_.remove(*slot);
   slot->phase = SlotPhase::reading;
   slot->demand = demand;
   ++reading_;
@@ -182,12 +157,12 @@ void Staging::read_done(const Lock&, Slot& slot) {
   assert(slot.phase == SlotPhase::reading);
   slot.phase = SlotPhase::staged;
   --reading_;
-  list_of(slot).push(slot);
+  list_of(slot).push_back(slot);
 }
 
 void Staging::begin_fill(const Lock&, Slot& slot) {
   assert(slot.phase == SlotPhase::staged);
-  list_of(slot).erase(slot);
+  list_of(slot).remove(slot);
   slot.phase = SlotPhase::filling;
 }
 
@@ -199,9 +174,9 @@ void Staging::put_back(const Lock&, Slot& slot) {
 
 void Staging::make_demand(const Lock&, Slot& slot) {
   if (slot.demand) return;
-  if (slot.phase == SlotPhase::staged) prefetch_.erase(slot);
+  if (slot.phase == SlotPhase::staged) prefetch_.remove(slot);
   slot.demand = true;
-  if (slot.phase == SlotPhase::staged) demand_.push(slot);
+  if (slot.phase == SlotPhase::staged) demand_.push_back(slot);
 }
 
 }  // namespace resid

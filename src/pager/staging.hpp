@@ -21,6 +21,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/linked_list.hpp"
 #include "base/status.hpp"
 #include "pager/chunk_state.hpp"
 #include "storage/reader.hpp"
@@ -61,20 +62,7 @@ struct Slot {
   StagingArea larger;  // takes the area's place when the slot is given back
 };
 
-// A first-in first-out list of slots.
-class SlotList {
- public:
-  void push(Slot& slot);
-  void push_front(Slot& slot);
-  void erase(Slot& slot);
-  Slot* head() const { return head_; }
-  std::uint32_t size() const { return size_; }
-
- private:
-  Slot* head_ = nullptr;
-  Slot* tail_ = nullptr;
-  std::uint32_t size_ = 0;
-};
+using SlotList = LinkedList<Slot>;
 
 // All members but make_slots() with the accounting lock held.
 class Staging {
@@ -113,8 +101,8 @@ class Staging {
   // A prefetch that is wanted now.
   void make_demand(const Lock& lock, Slot& slot);
 
-  Slot* first_demand() const { return demand_.head(); }
-  Slot* first_prefetch() const { return prefetch_.head(); }
+  Slot* first_demand() const { return demand_.front(); }
+  Slot* first_prefetch() const { return prefetch_.front(); }
   Slot& at(std::uint32_t tag) { return *slots_[tag]; }
   std::uint32_t reading() const { return reading_; }
   std::uint32_t waiting() const { return prefetch_.size(); }

@@ -26,35 +26,6 @@ bool stop(ReadPiece& piece, Status status, int error) {
 
 }  // namespace
 
-// ---- The list
-
-void RequestList::push_back(ReadRequest& request) {
-  request.next = nullptr;
-  request.prev = tail_;
-  (tail_ != nullptr ? tail_->next : head_) = &request;
-  tail_ = &request;
-}
-
-void RequestList::push_front(ReadRequest& request) {
-  request.prev = nullptr;
-  request.next = head_;
-  (head_ != nullptr ? head_->prev : tail_) = &request;
-  head_ = &request;
-}
-
-void RequestList::remove(ReadRequest& request) {
-  (request.prev != nullptr ? request.prev->next : head_) = request.next;
-  (request.next != nullptr ? request.next->prev : tail_) = request.prev;
-  request.next = nullptr;
-  request.prev = nullptr;
-}
-
-ReadRequest* RequestList::pop_front() {
-  ReadRequest* request = head_;
-  if (request != nullptr) remove(*request);
-  return request;
-}
-
 // ---- From the caller
 
 void QueuedReader::submit(ReadRequest& request) {
@@ -246,18 +217,6 @@ void QueuedReader::deliver(ReadRequest& request) {
     outcome.status = Status::store_changed;
   }
   done_(context_, request);
-}
-
-// ---- Threads
-
-SignalsHeld::SignalsHeld() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &old_);
-}
-
-SignalsHeld::~SignalsHeld() {
-  ::pthread_sigmask(SIG_SETMASK, &old_, nullptr);
 }
 
 }  // namespace resid

@@ -11,30 +11,16 @@
 
 #include <sys/uio.h>
 
-#include <csignal>
-
 #include <array>
 #include <mutex>
 #include <span>
 
+#include "base/linked_list.hpp"
 #include "storage/reader.hpp"
 
 namespace resid {
 
-// Requests linked through themselves: queueing allocates nothing.
-class RequestList {
- public:
-  bool empty() const { return head_ == nullptr; }
-  ReadRequest* front() const { return head_; }
-  void push_back(ReadRequest& request);
-  void push_front(ReadRequest& request);
-  void remove(ReadRequest& request);
-  ReadRequest* pop_front();  // nullptr when empty
-
- private:
-  ReadRequest* head_ = nullptr;
-  ReadRequest* tail_ = nullptr;
-};
+using RequestList = LinkedList<ReadRequest>;
 
 // One read from the kernel's point of view: neighbouring parts of up to kPartsMost requests.
 struct ReadPiece {
@@ -111,19 +97,6 @@ class QueuedReader : public Reader {
   RequestList over_;
   ReaderStats stats_;
   std::uint32_t in_flight_ = 0;
-};
-
-// No thread of the reader takes a signal: a handler of the program could touch an app view (I-1).
-// Lives while threads are started, which inherit the mask.
-class SignalsHeld {
- public:
-  SignalsHeld();
-  ~SignalsHeld();
-  SignalsHeld(const SignalsHeld&) = delete;
-  SignalsHeld& operator=(const SignalsHeld&) = delete;
-
- private:
-  sigset_t old_{};
 };
 
 Result<std::unique_ptr<Reader>> make_uring_reader(const ReaderConfig& config, Reader::Done done,

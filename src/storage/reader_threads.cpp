@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/signals.hpp"
 #include "storage/reader_queue.hpp"
 
 namespace resid {
@@ -41,7 +42,7 @@ class ThreadReader final : public QueuedReader {
   }
 
   void start() {
-    const SignalsHeld held;
+    const SignalsBlocked held;
     threads_.reserve(depth());
     for (std::uint32_t i = 0; i < depth(); ++i) {
       threads_.emplace_back([this] {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/fd.hpp"
+#include "base/signals.hpp"
 #include "base/sys.hpp"
 #include "storage/reader_queue.hpp"
 
@@ -63,7 +64,7 @@ class UringReader final : public QueuedReader {
   int start() {
     bell_.reset(::eventfd(0, EFD_CLOEXEC));
     if (!bell_) return errno;
-    const SignalsHeld signals;
+    const SignalsBlocked signals;
     // The ring is made by the thread that uses it, as kUndisturbed demands.
     thread_ = std::thread([this] {
       ::pthread_setname_np(::pthread_self(), "resid-read");
