@@ -5,38 +5,24 @@
 namespace resid {
 
 void CyclicOrder::grow(std::uint32_t chunks) {
-  if (chunks <= spans_.size()) return;
-  spans_.reserve(chunks);
+  if (chunks <= places_.chunks()) return;
   marks_of_.reserve(chunks);
+  places_.grow(chunks, 0);
   marks_of_.resize(chunks, IndexSet::kNone);
-  spans_.resize(chunks);
 }
 
 void CyclicOrder::assign(std::span<const ChunkId> sequence) {
   std::vector<ChunkId> entries;
   entries.reserve(sequence.size());
   for (const ChunkId chunk : sequence) {
-    if (chunk < spans_.size()) entries.push_back(chunk);
+    if (chunk < places_.chunks()) entries.push_back(chunk);
   }
-  std::vector<std::uint32_t> occurrences(entries.size());
+  places_.grow(places_.chunks(), entries.size());
   marks_.resize(static_cast<std::uint32_t>(entries.size()));
   // Nothing throws from here on.
-  std::fill(spans_.begin(), spans_.end(), Span{});
   std::fill(marks_of_.begin(), marks_of_.end(), IndexSet::kNone);
-  for (const ChunkId chunk : entries)
-    ++spans_[chunk].count;
-  std::uint32_t start = 0;
-  for (Span& span : spans_) {
-    span.first = start;
-    start += span.count;
-    span.count = 0;
-  }
-  for (std::uint32_t i = 0; i < entries.size(); ++i) {
-    Span& span = spans_[entries[i]];
-    occurrences[span.first + span.count++] = i;
-  }
+  places_.index(entries);
   sequence_.swap(entries);
-  occurrences_.swap(occurrences);
   position_ = 0;
   started_ = false;
 }
@@ -62,28 +48,12 @@ std::uint32_t CyclicOrder::origin(SignalMode mode) const {
   return at + 1 == length() ? 0 : at + 1;
 }
 
-std::uint32_t CyclicOrder::occurrence_from(ChunkId chunk, std::uint32_t from) const {
-  const Span span = spans_[chunk];
-  const auto first = occurrences_.begin() + span.first;
-  const auto last = first + span.count;
-  const auto found = std::lower_bound(first, last, from);
-  return found == last ? *first : *found;
-}
-
-std::uint32_t CyclicOrder::last_before(ChunkId chunk, std::uint32_t from) const {
-  const Span span = spans_[chunk];
-  const auto first = occurrences_.begin() + span.first;
-  const auto last = first + span.count;
-  const auto found = std::lower_bound(first, last, from);
-  return found == first ? *(last - 1) : *(found - 1);
-}
-
 void CyclicOrder::seek(ChunkId chunk, SignalMode mode, std::uint32_t window) {
   const std::uint32_t here = position(mode);
-  const std::uint32_t there = occurrence_from(chunk, here);
+  const std::uint32_t there = places_.at_or_after(chunk, here);
   if (started_) {
     const std::uint32_t ahead = steps(here, there);
-    const std::uint32_t back = steps(last_before(chunk, here), here);
+    const std::uint32_t back = steps(places_.before(chunk, here), here);
     if (back != 0 && back <= window && back < ahead) return;
   }
   position_ = there;
@@ -92,12 +62,12 @@ void CyclicOrder::seek(ChunkId chunk, SignalMode mode, std::uint32_t window) {
 
 std::uint32_t CyclicOrder::distance(ChunkId chunk, SignalMode mode) const {
   const std::uint32_t from = origin(mode);
-  return steps(from, occurrence_from(chunk, from)) + (mode == SignalMode::after_use ? 1U : 0U);
+  return steps(from, places_.at_or_after(chunk, from)) + (mode == SignalMode::after_use ? 1U : 0U);
 }
 
 ChunkId CyclicOrder::next(ChunkId chunk, SignalMode mode) const {
   if (!contains(chunk)) return kNoChunk;
-  const std::uint32_t at = occurrence_from(chunk, position(mode));
+  const std::uint32_t at = places_.at_or_after(chunk, position(mode));
   return sequence_[at + 1 == length() ? 0 : at + 1];
 }
 
@@ -113,7 +83,7 @@ std::size_t CyclicOrder::upcoming(std::span<ChunkId> out, SignalMode mode) const
 }
 
 void CyclicOrder::insert(ChunkId chunk, SignalMode mode) {
-  const std::uint32_t at = occurrence_from(chunk, origin(mode));
+  const std::uint32_t at = places_.at_or_after(chunk, origin(mode));
   marks_of_[chunk] = at;
   marks_.insert(at);
 }
@@ -138,7 +108,7 @@ ChunkId CyclicOrder::furthest(SignalMode mode, ChunkId keep_a, ChunkId keep_b) {
     }
     if (at == IndexSet::kNone) return kNoChunk;
     const ChunkId chunk = sequence_[at];
-    const std::uint32_t next_use = occurrence_from(chunk, from);
+    const std::uint32_t next_use = places_.at_or_after(chunk, from);
     if (next_use != at) {
       marks_.erase(at);
       marks_.insert(next_use);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "policy/index_set.hpp"
+#include "policy/occurrences.hpp"
 #include "policy/policy.hpp"
 
 namespace resid {
@@ -27,7 +28,7 @@ class CyclicOrder {
   void assign(std::span<const ChunkId> sequence);
 
   std::uint32_t length() const { return static_cast<std::uint32_t>(sequence_.size()); }
-  bool contains(ChunkId chunk) const { return spans_[chunk].count != 0; }
+  bool contains(ChunkId chunk) const { return places_.contains(chunk); }
 
   // Where the position stands; unless seek() has moved it, just before entry 0: that is at 0 for a
   // signal before use, at the last entry for one after.
@@ -52,24 +53,14 @@ class CyclicOrder {
   ChunkId furthest(SignalMode mode, ChunkId keep_a, ChunkId keep_b);
 
  private:
-  struct Span {  // in occurrences_
-    std::uint32_t first = 0;
-    std::uint32_t count = 0;
-  };
-
   std::uint32_t origin(SignalMode mode) const;
   std::uint32_t steps(std::uint32_t from, std::uint32_t to) const {
     return to >= from ? to - from : to + (length() - from);
   }
-  // The occurrence of `chunk` at or after `from`, around the end if need be.
-  std::uint32_t occurrence_from(ChunkId chunk, std::uint32_t from) const;
-  std::uint32_t last_before(ChunkId chunk, std::uint32_t from) const;
-
   std::vector<ChunkId> sequence_;
-  std::vector<Span> spans_;                 // by chunk
-  std::vector<std::uint32_t> occurrences_;  // positions, ascending within a chunk's span
-  std::vector<std::uint32_t> marks_of_;     // by chunk: the marked position
-  IndexSet marks_;                          // positions
+  Occurrences places_;
+  std::vector<std::uint32_t> marks_of_;  // by chunk: the marked position
+  IndexSet marks_;                       // positions
   std::uint32_t position_ = 0;
   bool started_ = false;
 };

@@ -8,8 +8,7 @@ namespace resid {
 
 void Streams::grow(std::uint32_t chunks, std::uint32_t entries) {
   order_.reserve(entries);
-  occurrences_.reserve(entries);
-  if (chunks > spans_.size()) spans_.resize(chunks);
+  places_.grow(chunks, entries);
 }
 
 void Streams::assign(std::span<const ChunkId> order) {
@@ -23,20 +22,7 @@ void Streams::assign(std::span<const ChunkId> order) {
 }
 
 void Streams::index_order() {
-  occurrences_.resize(order_.size());
-  std::fill(spans_.begin(), spans_.end(), Span{});
-  for (const ChunkId chunk : order_)
-    ++spans_[chunk].count;
-  std::uint32_t start = 0;
-  for (Span& span : spans_) {
-    span.first = start;
-    start += span.count;
-    span.count = 0;
-  }
-  for (std::uint32_t i = 0; i < size(); ++i) {
-    Span& span = spans_[order_[i]];
-    occurrences_[span.first + span.count++] = i;
-  }
+  places_.index(order_);
   first_ = 0;
   length_ = size();
 }
@@ -72,39 +58,23 @@ std::uint32_t Streams::preceding(std::uint32_t position) const {
   return path().position(step == 0 ? length_ - 1 : step - 1);
 }
 
-// In the whole order, around its end.
-std::uint32_t Streams::cyclic_lower_bound(ChunkId chunk, std::uint32_t from) const {
-  const Span span = spans_[chunk];
-  const auto first = occurrences_.begin() + span.first;
-  const auto last = first + span.count;
-  const auto found = std::lower_bound(first, last, from);
-  return found == last ? *first : *found;
-}
-
 std::uint32_t Streams::ahead(ChunkId chunk, std::uint32_t from) const {
-  if (spans_[chunk].count == 0 || length_ == 0) return kNone;
-  const std::uint32_t found = cyclic_lower_bound(chunk, from);
+  if (!places_.contains(chunk) || length_ == 0) return kNone;
+  const std::uint32_t found = places_.at_or_after(chunk, from);
   // Between `from` and the end of the path?
   if (step_of(found) >= step_of(from) && step_of(found) < length_) return found;
-  const std::uint32_t again = cyclic_lower_bound(chunk, first_);
+  const std::uint32_t again = places_.at_or_after(chunk, first_);
   return step_of(again) < length_ ? again : kNone;
 }
 
 // From the last place of `chunk` in the path before `from` to `from`: 1..length.
 std::uint32_t Streams::steps_back(ChunkId chunk, std::uint32_t from) const {
-  const Span span = spans_[chunk];
-  const auto first = occurrences_.begin() + span.first;
-  const auto last = first + span.count;
-  const auto before = [&](std::uint32_t position) {
-    const auto found = std::lower_bound(first, last, position);
-    return found == first ? *(last - 1) : *(found - 1);
-  };
-  const std::uint32_t found = before(from);
+  const std::uint32_t found = places_.before(chunk, from);
   if (step_of(found) < step_of(from)) return step_of(from) - step_of(found);
   // None in the path before `from`: the last one in the path, which is the last one before the
   // entry behind it.
   const std::uint32_t end = whole() ? first_ : path().position(length_);
-  const std::uint32_t again = before(end);
+  const std::uint32_t again = places_.before(chunk, end);
   return step_of(from) + (length_ - step_of(again));
 }
 
@@ -141,13 +111,11 @@ std::optional<Stretch> Streams::extended(ChunkId chunk, std::uint32_t reach) con
   const auto around = [&](std::uint32_t from, std::uint32_t to) {
     return to >= from ? to - from : to + (size() - from);
   };
-  const std::uint32_t behind = cyclic_lower_bound(chunk, last);
+  const std::uint32_t behind = places_.at_or_after(chunk, last);
   if (around(last, behind) <= reach) return Stretch{first_, behind};
   // The last place before the path: a chunk has few, and this is rare.
   std::uint32_t nearest = kNone;
-  const Span span = spans_[chunk];
-  for (std::uint32_t i = 0; i < span.count; ++i) {
-    const std::uint32_t position = occurrences_[span.first + i];
+  for (const std::uint32_t position : places_.of(chunk)) {
     if (nearest == kNone || around(position, first_) < around(nearest, first_)) nearest = position;
   }
   if (around(nearest, first_) <= reach) return Stretch{nearest, last};

@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "policy/index_set.hpp"
+#include "policy/occurrences.hpp"
 #include "policy/order_policy.hpp"
 #include "policy/policy.hpp"
 #include "policy/stream_plan.hpp"
@@ -72,7 +73,7 @@ class Streams {
   bool whole() const { return length_ == size(); }
   Path path() const { return {order_, first_, length_}; }
   ChunkId chunk_at(std::uint32_t position) const { return order_[position]; }
-  bool in_order(ChunkId chunk) const { return spans_[chunk].count != 0; }
+  bool in_order(ChunkId chunk) const { return places_.contains(chunk); }
   bool in_path(ChunkId chunk) const { return ahead(chunk, first_) != kNone; }
   // The nearest place of `chunk` in the path at or after `from`, which is in the path; kNone when
   // it is outside.
@@ -120,10 +121,6 @@ class Streams {
   static constexpr std::uint32_t kIdleSteps = 64;   // S-4
   static constexpr std::uint32_t kIdleSignals = 4;  // S-4
 
-  struct Span {
-    std::uint32_t first = 0;  // in occurrences_
-    std::uint32_t count = 0;
-  };
   struct Stream {
     std::uint32_t at = 0;
     std::uint32_t untaken = 0;  // entries behind it that take_passed() has not gone over
@@ -138,7 +135,6 @@ class Streams {
   std::uint32_t step_of(std::uint32_t position) const {
     return position >= first_ ? position - first_ : position + (size() - first_);
   }
-  std::uint32_t cyclic_lower_bound(ChunkId chunk, std::uint32_t from) const;
   std::uint32_t steps_back(ChunkId chunk, std::uint32_t from) const;
   bool foreseen(std::uint32_t from, std::uint32_t steps, const IndexSet& expected,
                 std::uint32_t gap) const;
@@ -149,9 +145,8 @@ class Streams {
   void index_order();
 
   std::vector<ChunkId> order_;
-  std::vector<std::uint32_t> occurrences_;  // positions, ascending within a chunk's span
-  std::vector<Span> spans_;                 // by chunk
-  std::uint32_t first_ = 0;                 // of the path
+  Occurrences places_;
+  std::uint32_t first_ = 0;  // of the path
   std::uint32_t length_ = 0;
   std::array<Stream, kMost> streams_{};
   std::uint32_t count_ = 0;
