@@ -70,6 +70,12 @@ class ChunkPlan {
   std::uint64_t mapped_bytes() const { return page_up(file_bytes_); }
   std::uint32_t largest() const { return largest_; }  // bytes of the largest chunk
 
+  // The most that one span() holds where no chunk is larger than `largest`: a chunk and the seams
+  // on both sides of it.
+  static constexpr std::uint64_t span_bytes(std::uint32_t largest) {
+    return std::uint64_t{largest} + 2 * kPage;
+  }
+
   // The chunk that holds byte `offset`; O(log n). `offset` < mapped_bytes().
   ChunkIndex find(std::uint64_t offset) const;
 

@@ -87,7 +87,7 @@ void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
         const ChunkId id = region.first_chunk + index;
         demand_prefetched(lock, id, now);
         sense(lock, id, true);
-        if (config.prefetch_depth != 0) top_up(lock, now);
+        top_up(lock, now);
       }
       break;
     case ChunkPhase::resident:
@@ -115,7 +115,7 @@ void Pager::Impl::dispatch_absent(Lock& lock, Region& region, ChunkIndex index,
   sense(lock, id, true);
   // An instruction may need two chunks at once (current.cpp). Where two of them with their seams do
   // not fit beside each other, each would push the other out for ever: they come without.
-  const std::uint64_t run_most = largest_chunk + 2 * kPage;
+  const std::uint64_t run_most = ChunkPlan::span_bytes(largest_chunk);
   const bool roomy = budget.pinned + 2 * run_most <= budget.limit();
   const ChunkSpan span =
       roomy ? region.plan().span(offset, uffd.exact_address()) : ChunkSpan{index, 1};
@@ -142,7 +142,7 @@ void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index
   add_pin(lock, id);
   if (config.faults_signal_access) sense(lock, id, false);
   if (ahead) consumed(lock, id, now);
-  if (tripped && config.prefetch_depth != 0) top_up(lock, now);
+  if (tripped) top_up(lock, now);
   lock.unlock();
 
   FillEvents events;

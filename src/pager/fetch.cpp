@@ -33,17 +33,24 @@ bool Pager::Impl::finish(Lock& lock, Slot& slot) {
   return done;
 }
 
-void Pager::Impl::decline(Lock& lock, Slot& slot) {
-  staging.begin_fill(lock, slot);
-  const Run run = run_of(slot.head);
-  ChunkState& chunk = run.region->chunk(run.first);
-  bump(stats.prefetch_declined);
-  chunk.declined_until_ns = now_ns() + kBackOffNs;
-  for_run(slot.head, [&](ChunkState& each) {
-    each.set_carried(lock, false);
-    each.slot = nullptr;
+void Pager::Impl::put_down(const Lock& lock, ChunkId head) {
+  for_run(head, [&](ChunkState& chunk) {
+    chunk.set_carried(lock, false);
+    chunk.slot = nullptr;
   });
+}
+
+void Pager::Impl::decline(Lock& lock, ChunkId head) {
+  const Run run = run_of(head);
+  bump(stats.prefetch_declined);
+  run.region->chunk(run.first).declined_until_ns = now_ns() + kBackOffNs;
+  put_down(lock, head);
   abandon_run(lock, *run.region, run.first, run.count);
+}
+
+void Pager::Impl::decline_staged(Lock& lock, Slot& slot) {
+  staging.begin_fill(lock, slot);
+  decline(lock, slot.head);
   staging.give_back(lock, slot);
 }
 
@@ -53,15 +60,9 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
   Region& region = *run.region;
   const ChunkIndex first = run.first;
   const ReadRequest& request = slot.request;
-  const auto put_down = [&] {
-    for_run(head, [&](ChunkState& chunk) {
-      chunk.set_carried(lock, false);
-      chunk.slot = nullptr;
-    });
-  };
   if (request.outcome.status != Status::ok) {
-    put_down();
-    poison_run(lock, region, first, run.count, request.outcome, Reservation{});
+    put_down(lock, head);
+    poison_run(lock, run, request.outcome, Reservation{});
     return true;
   }
 
@@ -79,13 +80,10 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
     // that nothing says will be wanted does not wait.
     if (!is_demand && reserved == Status::infeasible && !stopping) {
       if (slot.demand || policy->next_use_distance(head) != kNeverUsed) return false;
-      bump(stats.prefetch_declined);
-      region.chunk(first).declined_until_ns = now_ns() + kBackOffNs;
-      put_down();
-      abandon_run(lock, region, first, run.count);
+      decline(lock, head);
       return true;
     }
-    put_down();
+    put_down(lock, head);
     // Pins that came after the fault may have left no room for the seams; the chunk alone fits.
     const bool alone_fits = reserved == Status::infeasible && run.count > 1;
     if (alone_fits || stopping) {
@@ -93,7 +91,7 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
       return true;
     }
     if (reserved == Status::infeasible) bump(stats.infeasible);
-    poison_run(lock, region, first, run.count, {reserved, 0, run.offset, false}, Reservation{});
+    poison_run(lock, run, {reserved, 0, run.offset, false}, Reservation{});
     return true;
   }
 
@@ -105,8 +103,8 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
   }
   if (error != 0) {
     lock.lock();
-    put_down();
-    poison_run(lock, region, first, run.count, {Status::out_of_memory, error, run.offset, false},
+    put_down(lock, head);
+    poison_run(lock, run, {Status::out_of_memory, error, run.offset, false},
                std::move(reservation));
     return true;
   }
@@ -131,7 +129,7 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
   }
 
   lock.lock();
-  put_down();
+  put_down(lock, head);
   reservation.commit(lock);  // I-11: before the chunk can be chosen as a victim
   bool demanded = is_demand;
   for (std::uint32_t i = 0; i < run.count; ++i) {
@@ -151,7 +149,7 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
   if (!is_demand && region.chunk(first).prefetched()) retain(lock, head);
   room_came(lock);
   after_fetch_reconcile(lock, stats.evictions.load(std::memory_order_relaxed) != evictions_before);
-  if (demanded && config.prefetch_depth != 0) top_up(lock, now_ns());
+  if (demanded) top_up(lock, now_ns());
   if (left_asleep != 0) {
     // Woken threads fault again and find the chunk RESIDENT; nothing is lost if it is gone by then.
     lock.unlock();
@@ -230,11 +228,10 @@ void Pager::Impl::abandon_run(Lock& lock, Region& region, ChunkIndex first, std:
   transition.notify_all();
 }
 
-void Pager::Impl::poison_run(Lock& lock, Region& region, ChunkIndex first, std::uint32_t count_,
-                             const ReadOutcome& outcome, Reservation reservation) {
-  const std::uint64_t offset = region.plan()[first].offset;
-  const Chunk& last = region.plan()[first + count_ - 1];
-  const std::uint64_t bytes = last.offset + last.bytes - offset;
+void Pager::Impl::poison_run(Lock& lock, const Run& run, const ReadOutcome& outcome,
+                             Reservation reservation) {
+  const auto& [region_, first, count_, offset, bytes] = run;
+  Region& region = *region_;
   for (std::uint32_t i = 0; i < count_; ++i) {
     ChunkState& chunk = region.chunk(first + i);
     chunk.set_wanted(lock, false);

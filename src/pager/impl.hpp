@@ -127,13 +127,16 @@ struct Pager::Impl {
   // waits in its slot.
   bool finish(Lock& lock, Slot& slot);
   bool fill_in(Lock& lock, Slot& slot);
-  // Gives a slot back unused, and its chunks up: a prefetch that found no room in time.
-  void decline(Lock& lock, Slot& slot);
+  // The run is nobody's job any more.
+  void put_down(const Lock& lock, ChunkId head);
+  // Gives up a prefetch that a slot holds and that found no room in time; gives the lock away.
+  void decline(Lock& lock, ChunkId head);
+  // And the slot back, where it was waiting.
+  void decline_staged(Lock& lock, Slot& slot);
   // FETCHING -> ABSENT for the whole run, waking who waits (I-6).
   void abandon_run(Lock& lock, Region& region, ChunkIndex first, std::uint32_t count);
   // FETCHING -> POISONED for the whole run (I-14).
-  void poison_run(Lock& lock, Region& region, ChunkIndex first, std::uint32_t count,
-                  const ReadOutcome& outcome, Reservation reservation);
+  void poison_run(Lock& lock, const Run& run, const ReadOutcome& outcome, Reservation reservation);
   // Makes every touch of a poisoned chunk, in the views of now, a signal.
   void refuse(const Region& region, ChunkIndex index) const;
   void wake_chunk(const Region& region, ChunkIndex index) const;

@@ -111,7 +111,7 @@ bool Pager::Impl::free_slot(Lock& lock, ChunkId head) {
   if (staging.comes_free(lock, bytes)) return false;
   for (Slot* slot = staging.first_prefetch(); slot != nullptr; slot = slot->next) {
     if (slot->area.bytes() < bytes) continue;
-    decline(lock, *slot);
+    decline_staged(lock, *slot);
     return true;
   }
   return false;

@@ -130,7 +130,7 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
   if (!opened) return tl::unexpected(opened.error());
   std::unique_ptr<Region> region = std::move(*opened);
   const std::uint32_t largest = region->plan().largest();
-  const std::uint64_t run_bytes = std::uint64_t{largest} + 2 * kPage;
+  const std::uint64_t run_bytes = ChunkPlan::span_bytes(largest);
   Staging::Slots slots;
   {
     Lock lock(p.mutex);
@@ -423,7 +423,7 @@ std::uint32_t Pager::will_need(const void* address, std::uint64_t bytes) {
   std::uint32_t queued = 0;
   Lock lock(p.mutex);
   for (ChunkId id = range.first; id != range.first + range.count; ++id) {
-    if (!p.staging.has_room(lock, p.bytes_of(id), false)) break;
+    if (!p.staging.has_room_ahead(lock, p.bytes_of(id))) break;
     queued += p.queue_prefetch(lock, id, now_ns());
   }
   return queued;
@@ -543,7 +543,7 @@ std::uint64_t Pager::overhead_bytes() const {
   return impl_->staging.bytes();
 }
 std::uint64_t Pager::overhead_bytes_for(std::uint32_t largest, std::uint64_t budget) {
-  const std::uint64_t run = std::uint64_t{largest} + 2 * kPage;
+  const std::uint64_t run = ChunkPlan::span_bytes(largest);
   return Staging::slots_for(run, budget) * run;
 }
 OrderReport Pager::order_report() const {
@@ -593,7 +593,7 @@ void Pager::Impl::replan(const Lock&) {
   for (const auto& region : regions)
     model += region->plan().mapped_bytes();
   const std::uint64_t room = budget.limit() - std::min(budget.limit(), budget.pinned);
-  const std::uint64_t run = std::uint64_t{largest_chunk} + 2 * kPage;
+  const std::uint64_t run = ChunkPlan::span_bytes(largest_chunk);
   std::uint64_t window = run;
   if (config.prefetch_depth != 0) {
     // The chunk being read, one that is ready and one that is being filled in; more of them where

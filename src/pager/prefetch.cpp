@@ -41,11 +41,12 @@ void Pager::Impl::demand_prefetched(Lock& lock, ChunkId id, std::uint64_t now) {
 }
 
 void Pager::Impl::top_up(Lock& lock, std::uint64_t now) {
+  if (config.prefetch_depth == 0) return;
   const std::size_t n = policy->upcoming(next_up);
   ChunkId left_out = kNoChunk;
   for (std::size_t i = 0; i < n && left_out == kNoChunk; ++i) {
     // Only what can be started now: what waited in a queue would be out of date after a jump.
-    if (staging.has_room(lock, bytes_of(next_up[i]), false)) {
+    if (staging.has_room_ahead(lock, bytes_of(next_up[i]))) {
       queue_prefetch(lock, next_up[i], now);
     } else if (state(next_up[i]).phase() == ChunkPhase::absent) {
       left_out = next_up[i];
@@ -62,7 +63,7 @@ void Pager::Impl::top_up(Lock& lock, std::uint64_t now) {
     distance = d;
   }
   if (furthest == nullptr) return;
-  decline(lock, *furthest);
+  decline_staged(lock, *furthest);
   queue_prefetch(lock, left_out, now);
 }
 
@@ -114,7 +115,7 @@ void Pager::Impl::consumed(Lock& lock, ChunkId chunk, std::uint64_t now) {
   }
   make_current(lock, chunk, 1);
   room_came(lock);
-  if (config.prefetch_depth != 0) top_up(lock, now);
+  top_up(lock, now);
 }
 
 bool Pager::Impl::break_retention(Lock& lock) {

@@ -121,8 +121,8 @@ Slot* Staging::fitting(std::uint64_t bytes, bool demand) const {
   return best != nullptr && spare(*best, demand) ? best : nullptr;
 }
 
-bool Staging::has_room(const Lock&, std::uint64_t bytes, bool demand) const {
-  return fitting(bytes, demand) != nullptr;
+bool Staging::has_room_ahead(const Lock&, std::uint64_t bytes) const {
+  return fitting(bytes, false) != nullptr;
 }
 
 bool Staging::comes_free(const Lock&, std::uint64_t bytes) const {

@@ -87,7 +87,8 @@ class Staging {
   // A free slot for a run of `bytes`, now READING; nullptr when there is none. The last ones are
   // kept for demand.
   Slot* take(const Lock& lock, std::uint64_t bytes, bool demand);
-  bool has_room(const Lock& lock, std::uint64_t bytes, bool demand) const;
+  // Whether a prefetch of `bytes` would get one now.
+  bool has_room_ahead(const Lock& lock, std::uint64_t bytes) const;
   // Whether a slot for `bytes` will come free without anybody reading on: it holds a demand.
   bool comes_free(const Lock& lock, std::uint64_t bytes) const;
   void give_back(const Lock& lock, Slot& slot);
