@@ -336,7 +336,7 @@ void kernel_step(benchmark::State& state, Step timed, bool large) {
     broken("registering the view", std::generic_category().message(error), "report this");
   }
   // Where the pager's bytes come from, and in the same kind of memory.
-  const StagingArea source = StagingArea::make(bytes);
+  const ReadBuffer source = ReadBuffer::make(bytes);
   if (!source) broken("a staging area", "no memory", "free memory");
   std::fill_n(source.data(), bytes, std::uint8_t{0x5a});
   FillEvents events;

@@ -8,7 +8,6 @@
 
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +25,9 @@
 
 #include "base/clock.hpp"
 #include "base/fd.hpp"
+#include "base/units.hpp"
 #include "storage/page_cache.hpp"
+#include "storage/read_buffer.hpp"
 #include "storage/reader.hpp"
 
 namespace {
@@ -34,43 +35,22 @@ namespace {
 using namespace resid;
 
 constexpr std::uint64_t kFileBytes = 1ULL << 30;
-constexpr std::uint64_t kHuge = 2ULL << 20;
 
 [[noreturn]] void give_up(const std::string& line) {
   std::fprintf(stderr, "%s\n", line.c_str());
   std::exit(1);
 }
 
-// Present and in huge pages: small ones make a disk of few segments a request look slow.
-class Memory {
- public:
-  explicit Memory(std::uint64_t bytes) : bytes_((bytes + kHuge - 1) / kHuge * kHuge + kHuge) {
-    void* memory =
-        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) give_up("no memory for the buffers");
-    memory_ = static_cast<std::uint8_t*>(memory);
-    (void)::madvise(memory_, bytes_, MADV_HUGEPAGE);
-    std::fill_n(data(), bytes, std::uint8_t{1});
-  }
-  ~Memory() { ::munmap(memory_, bytes_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  std::uint8_t* data() const {
-    const auto address = reinterpret_cast<std::uintptr_t>(memory_);
-    return memory_ + (kHuge - address % kHuge) % kHuge;
-  }
-
- private:
-  std::uint64_t bytes_;
-  std::uint8_t* memory_;
-};
-
 // So many requests, each with a buffer of its own and submitted again as soon as it is done.
 class Stream {
  public:
   Stream(const Store& store, ReadEngine engine, std::uint64_t request, std::uint32_t depth,
          std::uint32_t count)
-      : store_(store), request_bytes_(request), memory_(count * request), requests_(count) {
+      : store_(store),
+        request_bytes_(request),
+        memory_(ReadBuffer::make(large_page_up(count * request))),
+        requests_(count) {
+    if (!memory_) give_up("no memory for the buffers");
     ReaderConfig config;
     config.engine = engine;
     config.depth = depth;
@@ -117,7 +97,7 @@ class Stream {
 
   const Store& store_;
   const std::uint64_t request_bytes_;
-  const Memory memory_;
+  const ReadBuffer memory_;
   std::vector<ReadRequest> requests_;
   std::atomic<std::int64_t> left_{0};
   std::uint64_t end_ns_ = 0;
@@ -144,10 +124,10 @@ const Store& scratch_store() {
     if (!made) give_up(path + " : cannot be written : set RESIDCTL_BENCH_DIR");
     ::unlink(path.c_str());
     std::mt19937_64 random(1);
-    std::vector<std::uint64_t> text(kHuge / sizeof(std::uint64_t));
-    for (std::uint64_t at = 0; at < kFileBytes; at += kHuge) {
+    std::vector<std::uint64_t> text(kLargePage / sizeof(std::uint64_t));
+    for (std::uint64_t at = 0; at < kFileBytes; at += kLargePage) {
       std::generate(text.begin(), text.end(), [&] { return random(); });
-      if (::write(made.get(), text.data(), kHuge) != static_cast<ssize_t>(kHuge)) {
+      if (::write(made.get(), text.data(), kLargePage) != static_cast<ssize_t>(kLargePage)) {
         give_up(path + " : no room for 1 GiB : set RESIDCTL_BENCH_DIR");
       }
     }

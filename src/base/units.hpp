@@ -22,6 +22,9 @@ constexpr std::uint64_t page_down(std::uint64_t n) {
 constexpr std::uint64_t page_up(std::uint64_t n) {
   return (n + kPage - 1) & ~(kPage - 1);
 }
+constexpr std::uint64_t large_page_up(std::uint64_t n) {
+  return (n + kLargePage - 1) & ~(kLargePage - 1);
+}
 
 // A size that may be relative to the model: `50%`.
 struct Size {

@@ -1,63 +1,12 @@
 #include "pager/staging.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cassert>
 #include <utility>
 
-#include "base/sys.hpp"
 #include "base/units.hpp"
 
 namespace resid {
-
-// ---- Areas
-
-StagingArea StagingArea::make(std::uint64_t bytes) {
-  StagingArea area;
-  const std::uint64_t whole = bytes / kLargePage * kLargePage;
-  const std::uint64_t mapped = page_up(bytes) + (whole != 0 ? kLargePage : 0);
-  void* mapping =
-      sys::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping == MAP_FAILED) return area;
-  const auto address = reinterpret_cast<std::uint64_t>(mapping);
-  const std::uint64_t skip = whole != 0 ? (kLargePage - address % kLargePage) % kLargePage : 0;
-  area.mapping_ = mapping;
-  area.mapped_ = mapped;
-  area.data_ = static_cast<std::uint8_t*>(mapping) + skip;
-  area.bytes_ = page_up(bytes);
-  sys::madvise(mapping, mapped, MADV_DONTFORK);
-  sys::madvise(mapping, mapped, MADV_DONTDUMP);
-  // The rest of a slot, a seam or two, would take a large page of its own.
-  if (whole != 0) sys::madvise(area.data_, whole, MADV_HUGEPAGE);
-  if (whole != area.bytes_) {
-    sys::madvise(area.data_ + whole, area.bytes_ - whole, MADV_NOHUGEPAGE);
-  }
-  // Present before the first read, and counted in what the process needs before any budget is.
-  for (std::uint64_t at = 0; at < area.bytes_; at += kPage)
-    static_cast<volatile std::uint8_t*>(area.data_)[at] = 0;
-  return area;
-}
-
-StagingArea::StagingArea(StagingArea&& other) noexcept
-    : mapping_(std::exchange(other.mapping_, nullptr)),
-      mapped_(std::exchange(other.mapped_, 0)),
-      data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
-
-StagingArea& StagingArea::operator=(StagingArea&& other) noexcept {
-  std::swap(mapping_, other.mapping_);
-  std::swap(mapped_, other.mapped_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-StagingArea::~StagingArea() {
-  if (mapping_ != nullptr) sys::munmap(mapping_, mapped_);
-}
-
-// ---- Slots
 
 std::uint64_t Staging::slots_for(std::uint64_t run_bytes, std::uint64_t budget) {
   const std::uint64_t least = run_bytes <= kBytes / 4 ? 4 : 2;
@@ -69,7 +18,7 @@ Staging::Slots Staging::make_slots(std::uint64_t run_bytes, std::uint64_t budget
   Slots slots;
   for (std::uint64_t i = slots_for(run_bytes, budget); i != 0; --i) {
     slots.push_back(std::make_unique<Slot>());
-    slots.back()->area = StagingArea::make(run_bytes);
+    slots.back()->area = ReadBuffer::make(run_bytes);
     if (!slots.back()->area) return {};
   }
   return slots;
@@ -82,7 +31,7 @@ void Staging::adopt(const Lock&, Slots& made, std::uint64_t run_bytes) {
   // With larger runs there are fewer slots; those beyond stay as they are, for small runs.
   for (; at < slots_.size() && at < made.size(); ++at) {
     Slot& slot = *slots_[at];
-    StagingArea& mine = slot.phase == SlotPhase::free ? slot.area : slot.larger;
+    ReadBuffer& mine = slot.phase == SlotPhase::free ? slot.area : slot.larger;
     mine = std::move(made[at]->area);
   }
   for (; at < made.size(); ++at) {

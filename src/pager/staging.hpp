@@ -1,11 +1,10 @@
 #pragma once
 // Where a read lands before its bytes go into a region.
 //
-// The disk is not pointed at the region's own pages, for three reasons. A device takes a request
-// in so many contiguous pieces and no more, and small pages make it cut the request up: the same
-// disk gave 1.1 GB/s into 4 KiB pages and 3.0 into large ones. Memory that is used again and again
-// needs no clearing. And budget is needed only when the bytes have come (I-11), so that what is on
-// its way from the disk takes no room from what stays.
+// The disk is not pointed at the region's own pages, for three reasons. Small pages slow it down
+// (read_buffer.hpp). Memory that is used again and again needs no clearing. And budget is needed
+// only when the bytes have come (I-11), so that what is on its way from the disk takes no room from
+// what stays.
 //
 // A slot is one read under way or waiting for its turn to be filled in:
 //
@@ -24,30 +23,10 @@
 #include "base/linked_list.hpp"
 #include "base/status.hpp"
 #include "pager/chunk_state.hpp"
+#include "storage/read_buffer.hpp"
 #include "storage/reader.hpp"
 
 namespace resid {
-
-// Memory that the disk writes to: in large pages as far as it is large, present from the start.
-class StagingArea {
- public:
-  StagingArea() = default;
-  static StagingArea make(std::uint64_t bytes);  // false where there is no memory
-  StagingArea(StagingArea&& other) noexcept;
-  StagingArea& operator=(StagingArea&& other) noexcept;
-  StagingArea(const StagingArea&) = delete;
-  StagingArea& operator=(const StagingArea&) = delete;
-  ~StagingArea();
-  explicit operator bool() const { return data_ != nullptr; }
-  std::uint8_t* data() const { return data_; }
-  std::uint64_t bytes() const { return bytes_; }
-
- private:
-  void* mapping_ = nullptr;
-  std::uint64_t mapped_ = 0;
-  std::uint8_t* data_ = nullptr;
-  std::uint64_t bytes_ = 0;
-};
 
 enum class SlotPhase : std::uint8_t { free, reading, staged, filling };
 
@@ -58,8 +37,8 @@ struct Slot {
   bool demand = false;  // someone waits for it
   Slot* next = nullptr;
   Slot* prev = nullptr;
-  StagingArea area;
-  StagingArea larger;  // takes the area's place when the slot is given back
+  ReadBuffer area;
+  ReadBuffer larger;  // takes the area's place when the slot is given back
 };
 
 using SlotList = LinkedList<Slot>;

@@ -1,50 +1,17 @@
 #include "storage/bandwidth.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <atomic>
-#include <memory>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "base/units.hpp"
+#include "storage/read_buffer.hpp"
 
 namespace resid {
 namespace {
-
-// Memory in huge pages where the machine gives them: a device takes a request in so many pieces of
-// contiguous memory and no more (max_segments of its queue), so that a request into scattered 4 KiB
-// pages is cut into several. On a virtio disk of 254 segments the same reads of 2 MiB gave 1.0 GB/s
-// into small pages and 2.6 GB/s into huge ones; what a disk gives is the latter.
-class Buffer {
- public:
-  explicit Buffer(std::uint64_t bytes) : bytes_(bytes + kHuge) {
-    void* memory =
-        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return;
-    memory_ = static_cast<std::uint8_t*>(memory);
-    (void)::madvise(memory_, bytes_, MADV_HUGEPAGE);
-    std::fill_n(data(), bytes, std::uint8_t{0});  // present before the clock runs
-  }
-  ~Buffer() {
-    if (memory_ != nullptr) ::munmap(memory_, bytes_);
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  explicit operator bool() const { return memory_ != nullptr; }
-  std::uint8_t* data() const {
-    const auto address = reinterpret_cast<std::uintptr_t>(memory_);
-    return memory_ + ((kHuge - address % kHuge) % kHuge);
-  }
-
- private:
-  static constexpr std::uint64_t kHuge = 2 * 1024 * 1024;
-  std::uint64_t bytes_;
-  std::uint8_t* memory_ = nullptr;
-};
 
 // Reads in flight: one thread and one buffer each.
 class Readers {
@@ -56,15 +23,16 @@ class Readers {
 
   bool prepare(std::uint32_t depth) {
     for (std::uint32_t i = 0; i < depth; ++i) {
-      buffers_.push_back(std::make_unique<Buffer>(request_));
-      if (!*buffers_.back()) return false;
+      // Whole large pages: a smaller request is to find contiguous memory, too.
+      buffers_.push_back(ReadBuffer::make(large_page_up(request_)));
+      if (!buffers_.back()) return false;
     }
     return true;
   }
   void start(std::uint64_t end_ns) {
     end_ns_ = end_ns;
-    for (const auto& buffer : buffers_)
-      threads_.emplace_back([this, into = buffer->data()] { loop(into); });
+    for (const ReadBuffer& buffer : buffers_)
+      threads_.emplace_back([this, into = buffer.data()] { loop(into); });
   }
   ~Readers() { join(); }
   void join() {
@@ -95,7 +63,7 @@ class Readers {
   const std::uint64_t request_;
   const std::uint64_t requests_;
   std::uint64_t end_ns_ = 0;
-  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<ReadBuffer> buffers_;
   std::vector<std::thread> threads_;
   std::atomic<std::uint64_t> next_{0};
   std::atomic<std::uint64_t> bytes_{0};
