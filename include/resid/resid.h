@@ -41,8 +41,9 @@ struct resid_options {
   size_t struct_size;       /* sizeof(struct resid_options) of the caller */
   uint64_t budget_bytes;    /* at least two chunks; no default */
   uint64_t chunk_max;       /* largest chunk, a multiple of 4096; 2 MiB */
-  const char* policy;       /* "layer_order_declared", "layer_order_learned", "lru" */
-  uint32_t fetch_workers;   /* threads that read; 4 */
+  const char* policy;       /* "layer_order_declared", "layer_order_learned", "layer_order_spread",
+                             * "lru" */
+  uint32_t fetch_workers;   /* threads that fill in what was read; 4 */
   uint32_t prefetch_depth;  /* chunks read ahead in the known order; 0 = none */
   uint32_t protect_current; /* 1: never give up the chunk in use nor the one before it */
   uint32_t

@@ -393,19 +393,16 @@ Result<int> act(const Options& o, const Settings& s, const Context& context) {
 Settings add_settings(Verb& verb) {
   return {
       .ram = verb.setting("ram", size_value(), "", "The budget; or --ratio"),
-      .policy =
-          verb.setting("policy",
-                       choice_value({"lru", "layer_order_learned", "layer_order_declared",
-                                     "layer_order_spread", "auto"}),
-                       "auto", "Which chunk is given up first; auto: what the arm stands for"),
+      .policy = verb.setting("policy", policy_value(), "auto",
+                             "Which chunk is given up first; auto: what the arm stands for"),
       .prefetch_depth = verb.setting("prefetch-depth", count_value(1, 4096), "4",
                                      "How many chunks ahead (arms B and E)"),
       .prefetch_admission = verb.setting("prefetch-admission", choice_value({"guarded", "always"}),
                                          "guarded", "May a prefetch evict what is needed sooner"),
       .prefetch_retention = verb.setting("prefetch-retention", choice_value({"pinned", "none"}),
                                          "pinned", "Keep a prefetched chunk until it is used"),
-      .fetch_workers =
-          verb.setting("fetch-workers", count_value(1, 256), "4", "Threads that read the store"),
+      .fetch_workers = verb.setting("fetch-workers", count_value(1, 256), "4",
+                                    "Threads that fill in what was read"),
       .sync_handler = verb.setting("sync-handler", switch_value(), "",
                                    "Fetch on the fault thread, for comparison"),
       .eager_reconcile = verb.setting("eager-reconcile", switch_value(), "",

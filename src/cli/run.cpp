@@ -122,11 +122,8 @@ Settings add_settings(Verb& verb) {
   return {
       .ram = verb.setting("ram", size_value(), "",
                           "Most bytes of the model in memory; default: what the machine can spare"),
-      .policy =
-          verb.setting("policy",
-                       choice_value({"lru", "layer_order_learned", "layer_order_declared",
-                                     "layer_order_spread", "auto"}),
-                       "auto", "Which chunk is given up first; auto: by the order of reading"),
+      .policy = verb.setting("policy", policy_value(), "auto",
+                             "Which chunk is given up first; auto: by the order of reading"),
       .prefetch = verb.setting(
           "prefetch", choice_value({"on", "off", "auto"}), "auto",
           "Fetch ahead of the program; auto: in dense models, where the order is known"),
@@ -137,9 +134,8 @@ Settings add_settings(Verb& verb) {
       .prefetch_retention = verb.setting("prefetch-retention", choice_value({"pinned", "none"}),
                                          "pinned", "Keep a prefetched chunk until it is used"),
       .cap = verb.setting("cap", count_value(1, 65536), "", "Experts a layer (reserved)"),
-      .fetch_workers =
-          verb.setting("fetch-workers", count_value(1, 256), "2",
-                       "Threads that copy what was read to where the program finds it"),
+      .fetch_workers = verb.setting("fetch-workers", count_value(1, 256), "2",
+                                    "Threads that fill in what was read"),
       .read_engine = verb.setting("read-engine", choice_value({"auto", "io_uring", "threads"}),
                                   "auto", "How the model is read"),
       .read_depth =

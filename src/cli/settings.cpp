@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.hpp"
+#include "policy/policy.hpp"
 
 #define TOML_EXCEPTIONS 0
 #define TOML_HEADER_ONLY 1
@@ -117,6 +118,12 @@ ValueKind choice_value(std::vector<std::string> choices) {
                         fmt::format("give one of {}", fmt::join(choices, ", ")));
           },
           false};
+}
+
+ValueKind policy_value() {
+  std::vector<std::string> choices(policy_names().begin(), policy_names().end());
+  choices.emplace_back("auto");
+  return choice_value(std::move(choices));
 }
 
 ValueKind switch_value() {

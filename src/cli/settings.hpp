@@ -38,6 +38,7 @@ ValueKind size_value();   // 512MiB, 50%
 ValueKind bytes_value();  // 512MiB, no percentage
 ValueKind count_value(std::uint64_t low, std::uint64_t high);
 ValueKind choice_value(std::vector<std::string> choices);
+ValueKind policy_value();  // every policy there is, or auto
 ValueKind switch_value();
 // A number, or one of the words ("auto").
 ValueKind count_or_value(std::uint64_t low, std::uint64_t high, std::vector<std::string> words);

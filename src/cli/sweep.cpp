@@ -217,7 +217,7 @@ void add_passed(CLI::App& app, Options& o) {
   value("--prefetch-depth", "N", "How many chunks ahead (arms B and E)");
   value("--prefetch-admission", "{guarded,always}", "May a prefetch evict what is needed sooner");
   value("--prefetch-retention", "{pinned,none}", "Keep a prefetched chunk until it is used");
-  value("--fetch-workers", "N", "Threads that read the store");
+  value("--fetch-workers", "N", "Threads that fill in what was read");
   value("--fetching-timeout-ms", "N", "When a fetch that nobody carries is given up");
   flag("--sync-handler", "Fetch on the fault thread");
   flag("--eager-reconcile", "Check the accounting after every fetch");

@@ -30,6 +30,20 @@ constexpr std::array<std::string_view, kPolicies.size()> kNames = [] {
 
 }  // namespace
 
+std::string_view name(OrderReport::Mode mode) {
+  switch (mode) {
+    case OrderReport::Mode::none:
+      return "none";
+    case OrderReport::Mode::learning:
+      return "learning";
+    case OrderReport::Mode::cyclic:
+      return "cyclic";
+    case OrderReport::Mode::recency:
+      return "recency";
+  }
+  return "none";
+}
+
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name) {
   for (const Entry& entry : kPolicies) {
     if (entry.name == name) return entry.make();

@@ -52,6 +52,8 @@ struct OrderReport {
   std::uint64_t streamed_bytes = 0;  // what passes through the window every cycle
 };
 
+std::string_view name(OrderReport::Mode mode);
+
 class Policy {
  public:
   virtual ~Policy() = default;

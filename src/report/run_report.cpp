@@ -1,14 +1,13 @@
 #include "report/run_report.hpp"
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/hash.hpp"
 #include "base/units.hpp"
+#include "policy/policy.hpp"
 
 namespace resid {
 namespace {
@@ -96,8 +95,7 @@ nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
   out["tripwires"] = load(s.tripwires);
   out["tripwires_armed"] = load(s.armed);
   out["punched_ahead"] = load(s.punched_ahead);
-  constexpr std::array<std::string_view, 4> kModes{"none", "learning", "cyclic", "recency"};
-  out["order"] = {{"mode", kModes[std::min<std::uint64_t>(load(s.order_mode), 3)]},
+  out["order"] = {{"mode", name(static_cast<OrderReport::Mode>(load(s.order_mode)))},
                   {"streams", load(s.order_streams)},
                   {"cycles", load(s.order_cycles)},
                   {"signals", load(s.order_signals)},

@@ -1,26 +1,7 @@
 // R-5, I-13: nothing is allocated between submit() and done().
 
-#include <cstddef>
-#include <new>
-
+#include "../count_allocations.hpp"
 #include "reader_fixture.hpp"
-
-namespace {
-thread_local std::size_t allocations = 0;
-}
-
-// Not inlined: gcc would take free() of what operator new returned for a mistake.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
-  std::free(memory);
-}
 
 namespace resid::test {
 namespace {
