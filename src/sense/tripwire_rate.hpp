@@ -14,9 +14,7 @@ class TripwireRate {
   static constexpr std::uint64_t kShare = 100;
 
   // One was tripped and took this long.
-  void tripped(std::uint64_t ns) {
-    cost_ns_ = cost_ns_ == 0 ? ns : (31 * cost_ns_ + ns) / 32;
-  }
+  void tripped(std::uint64_t ns) { cost_ns_ = cost_ns_ == 0 ? ns : (31 * cost_ns_ + ns) / 32; }
 
   // `cycles` passes have ended by `now`. True when most() has changed enough to tell the policy.
   bool cycle(std::uint64_t cycles, std::uint64_t now) {
