@@ -154,7 +154,9 @@ void Pager::Impl::dispatch_resident(Lock& lock, Region& region, ChunkIndex index
     const std::uint64_t base = view.begin - view.offset;  // may wrap; only sums are used
     // Something else may be shown here by now.
     if (view.region != region.id || page - base - c.offset >= c.bytes) return;
-    if (region.large(index) && base + c.offset >= view.begin &&
+    // What was fetched ahead is mapped but for this page, where mapping all of it takes long.
+    const bool by_pages = ahead && !map_cost.quick();
+    if (region.large(index) && !by_pages && base + c.offset >= view.begin &&
         base + c.offset + c.bytes <= view.end && map_large(base + c.offset, c.bytes)) {
       mapped = true;
       return;

@@ -162,15 +162,10 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
 }
 
 bool Pager::Impl::map_large(std::uint64_t address, std::uint64_t bytes) {
-  constexpr std::uint64_t kSlowNs = 500'000;  // page by page takes 125
-  constexpr std::uint32_t kPause = 32;
-  if (const std::uint32_t left = large_pause.load(std::memory_order_relaxed); left != 0) {
-    large_pause.store(left - 1, std::memory_order_relaxed);  // about: others count too
-    return false;
-  }
+  if (!map_cost.worthwhile()) return false;
   const std::uint64_t began = now_ns();
   const bool mapped = uffd.map_large(address, bytes);
-  if (now_ns() - began > kSlowNs) large_pause.store(kPause, std::memory_order_relaxed);
+  map_cost.took(now_ns() - began);
   return mapped;
 }
 
@@ -181,9 +176,9 @@ bool Pager::Impl::map_chunk(const Region& region, ChunkIndex index, std::uint64_
   const bool large = region.large(index);
   views.for_each(region.id, c.offset, c.bytes, [&](const ViewSpan& span) {
     if (large && span.bytes == c.bytes && span.address % kLargePage == 0) {
-      // Ahead of need nothing of it is mapped: the first touch maps all of it as fast as a page.
-      if (skip != 0) return;
-      if (map_large(span.address, span.bytes)) return;
+      // Ahead of need nothing of it is mapped where the first touch maps all of it as fast as a
+      // page. An entry for all of it leaves no page out.
+      if (skip != 0 ? map_cost.quick() : map_large(span.address, span.bytes)) return;
     }
     const std::uint64_t hidden =
         span.offset - c.offset < skip ? std::min(span.bytes, skip - (span.offset - c.offset)) : 0;

@@ -29,6 +29,7 @@
 #include "base/status.hpp"
 #include "pager/budget.hpp"
 #include "pager/chunk_state.hpp"
+#include "pager/map_cost.hpp"
 #include "pager/pager.hpp"
 #include "pager/region.hpp"
 #include "pager/staging.hpp"
@@ -143,9 +144,7 @@ struct Pager::Impl {
   // Maps a chunk whose bytes are all in the memfd into every view, but for its first `skip` bytes.
   // False when somebody may have been left asleep.
   bool map_chunk(const Region& region, ChunkIndex index, std::uint64_t skip);
-  // Maps a large chunk by one entry, unless that was slow a short while ago: the kernel first waits
-  // until every processor has put its pages aside (lru_add_drain_all in madvise_collapse), which is
-  // microseconds on a quiet machine and milliseconds beside a program that allocates.
+  // Maps a large chunk by one entry, unless that was slow a short while ago.
   bool map_large(std::uint64_t address, std::uint64_t bytes);
   void count(const FillEvents& events);
 
@@ -269,8 +268,8 @@ struct Pager::Impl {
   // Fetches whose bytes are being mapped: their readers go on before the chunk is published. Raised
   // without the lock, lowered with it.
   std::atomic<std::uint32_t> publishing{0};
-  std::atomic<std::uint32_t> large_pause{0};  // large chunks to be mapped page by page still
-  std::uint32_t jobs_in_hand = 0;             // with a worker
+  MapCost map_cost;
+  std::uint32_t jobs_in_hand = 0;  // with a worker
   std::uint64_t fetches_since_reconcile = 0;
   std::uint32_t largest_chunk = 0;
   std::uint64_t planned_pinned = 0;  // budget.pinned when the policy was last told

@@ -41,6 +41,25 @@ TEST(Prefetch, TheFirstTouchOfAPrefetchedChunkIsNoticedAndReadsNothing) {
   EXPECT_TRUE(rig.pager->resident(2));  // the touch moved the window on
 }
 
+// Where mapping a large page at the first touch takes long, it is mapped ahead, and still tells.
+TEST(Prefetch, WhereLargeMappingsTakeLongAllButTheFirstPageIsMappedAhead) {
+  const StoreFile store(16 * MiB);
+  Rig rig(store, with_prefetch(12 * MiB, 1), kLargePage);
+  for (int i = 0; i < 50; ++i)
+    rig.pager->impl()->map_cost.took(120'000);
+  store.mismatches(rig.view, 0, 8);
+  rig.settle();
+  ASSERT_TRUE(rig.pager->resident(1));
+  const std::uint64_t faults = rig.stats.faults_minor.load();
+  EXPECT_EQ(store.mismatches(rig.view, kLargePage + kPage, 2 * kLargePage), 0U);
+  EXPECT_EQ(rig.stats.faults_minor.load(), faults);
+  EXPECT_EQ(rig.stats.prefetch_useful.load(), 0U);
+  EXPECT_EQ(store.mismatches(rig.view, kLargePage, kLargePage + kPage), 0U);
+  EXPECT_EQ(rig.stats.prefetch_useful.load(), 1U);
+  EXPECT_EQ(store.mismatches(rig.view, 0, store.bytes()), 0U);
+  rig.expect_clean(12 * MiB, kLargePage);
+}
+
 class Depths : public ::testing::TestWithParam<std::uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(All, Depths, ::testing::Values(1U, 2U, 4U, 16U));
 
