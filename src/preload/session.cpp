@@ -182,11 +182,12 @@ Result<void> Session::start_pager(const Opened& model) {
   const bool order_known = file.experts == 0 && pager.policy != "lru";
   const bool room = pager.budget_bytes >= 16 * std::uint64_t{whole.largest_chunk};
   if (pager.prefetch_depth != 0 && page_->config.prefetch_depth_auto != 0) {
-    // What is at the disk, and one that is being filled in. Deeper is no faster, and slower where
-    // the slots no longer fit into the processor's cache (docs/performance.md).
+    // What is at the disk and one that is being filled in, twice, so that neither the disk nor the
+    // program waits for the other's unevenness. Deeper is no faster, and slower where the slots no
+    // longer fit into the processor's cache (docs/performance.md).
     const std::uint64_t at_disk = std::uint64_t{pager.reader.depth} * pager.reader.piece_bytes;
-    pager.prefetch_depth = static_cast<std::uint32_t>(
-        1 + (at_disk + whole.largest_chunk - 1) / std::max<std::uint64_t>(whole.largest_chunk, 1));
+    const std::uint64_t largest = std::max<std::uint64_t>(whole.largest_chunk, 1);
+    pager.prefetch_depth = static_cast<std::uint32_t>(2 * (1 + (at_disk + largest - 1) / largest));
   }
   if (page_->config.prefetch_auto != 0 && !(order_known && room)) pager.prefetch_depth = 0;
   page_->config.prefetch_depth = pager.prefetch_depth;
