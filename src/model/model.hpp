@@ -33,6 +33,10 @@ enum class Role : std::uint8_t {
 };
 
 std::string_view name(Role role);
+// Whether a router chooses which parts of such a tensor are read.
+constexpr bool is_routed(Role role) {
+  return role == Role::expert_gate || role == Role::expert_up || role == Role::expert_down;
+}
 
 inline constexpr std::int32_t kNoLayer = -1;
 inline constexpr std::int32_t kNoExpert = -1;
