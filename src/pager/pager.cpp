@@ -170,7 +170,7 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
     auto policy = configured_policy(p.config);
     if (!policy) return tl::unexpected(policy.error());
     (*policy)->grow(bytes);
-    (*policy)->declare_sequence(forward_order(files));
+    (*policy)->declare_sequence(forward_order(files, (*policy)->ranks_experts()));
 
     Lock lock(p.mutex);
     if (p.regions.size() != seen) continue;

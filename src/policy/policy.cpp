@@ -14,11 +14,12 @@ struct Entry {
   std::unique_ptr<Policy> (*make)();
 };
 
-constexpr std::array<Entry, 4> kPolicies{{
+constexpr std::array<Entry, 5> kPolicies{{
     {"lru", make_lru},
     {"layer_order_learned", make_layer_order_learned},
     {"layer_order_declared", make_layer_order_declared},
     {"layer_order_spread", make_layer_order_spread},
+    {"expert_lru", make_expert_lru},
 }};
 
 constexpr std::array<std::string_view, kPolicies.size()> kNames = [] {

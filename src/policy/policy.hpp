@@ -97,6 +97,12 @@ class Policy {
   // Steps of the order until `chunk` is used, kNeverUsed when it is not in it.
   virtual std::int64_t next_use_distance(ChunkId chunk) const = 0;
 
+  // ---- For policies of mixture-of-experts models
+
+  // Wants the declared order without the slices of experts: which of them come next is not in it,
+  // and on_access() tells of each one that is used.
+  virtual bool ranks_experts() const { return false; }
+
   // ---- For policies that plan what stays (layer_order_spread); the others have no plan.
 
   // `budget` bytes may be resident, of which chunks on their way through need `window`. Called
@@ -121,8 +127,8 @@ class Policy {
   virtual OrderReport order_report() const { return {}; }
 };
 
-// `lru`, `layer_order_learned`, `layer_order_declared`, `layer_order_spread`. The failure lists the
-// names that exist.
+// `lru`, `layer_order_learned`, `layer_order_declared`, `layer_order_spread`, `expert_lru`. The
+// failure lists the names that exist.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name);
 std::span<const std::string_view> policy_names();
 

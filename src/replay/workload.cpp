@@ -173,7 +173,7 @@ Result<Workload> Workload::model(const std::string& path, std::uint64_t chunk_ma
   w->file = std::move(*file);
   w->plan = std::move(*plan);
   const OrderedFile ordered{&w->file, &w->plan, 0};
-  w->sequence = forward_order({&ordered, 1});
+  w->sequence = forward_order({&ordered, 1}, false);
   if (w->sequence.empty()) {
     return fail(Status::unsupported, path, "it has no tensor that a forward pass reads in order");
   }

@@ -2,7 +2,7 @@
 
 namespace resid {
 
-std::vector<ChunkId> forward_order(std::span<const OrderedFile> files) {
+std::vector<ChunkId> forward_order(std::span<const OrderedFile> files, bool without_experts) {
   std::vector<const ModelFile*> structured;
   std::vector<const ChunkPlan*> plans;
   std::vector<ChunkId> firsts;
@@ -14,6 +14,8 @@ std::vector<ChunkId> forward_order(std::span<const OrderedFile> files) {
   }
   std::vector<ChunkId> sequence;
   for (const OrderEntry& entry : declared_order(structured, plans)) {
+    const Chunk& chunk = (*plans[entry.file])[entry.chunk];
+    if (without_experts && chunk.expert != kNoExpert && is_routed(chunk.role)) continue;
     sequence.push_back(firsts[entry.file] + entry.chunk);
   }
   for (const OrderedFile& f : files) {

@@ -18,7 +18,8 @@ struct OrderedFile {
 };
 
 // The order in which a forward pass over all `files` reads their chunks. Files without structure
-// (`--match`) follow in the order of their bytes.
-std::vector<ChunkId> forward_order(std::span<const OrderedFile> files);
+// (`--match`) follow in the order of their bytes. `without_experts`: leaves out the slices that a
+// router chooses from.
+std::vector<ChunkId> forward_order(std::span<const OrderedFile> files, bool without_experts);
 
 }  // namespace resid
