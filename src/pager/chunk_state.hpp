@@ -85,6 +85,10 @@ class ChunkState {
   bool carried() const { return (load() & kCarried) != 0; }
   void set_carried(const Lock& lock, bool on) { flag(lock, kCarried, on); }
 
+  // Its fetch was asked for by the engine; nobody has touched it yet.
+  bool announced() const { return (load() & kAnnounced) != 0; }
+  void set_announced(const Lock& lock, bool on) { flag(lock, kAnnounced, on); }
+
   // Unmapped at its first page, so that the next touch tells where the workload is.
   bool armed() const { return (load() & kArmed) != 0; }
   void set_armed(const Lock& lock, bool on) { flag(lock, kArmed, on); }
@@ -107,6 +111,7 @@ class ChunkState {
   static constexpr std::uint64_t kRetained = 1ULL << 6;
   static constexpr std::uint64_t kCarried = 1ULL << 7;
   static constexpr std::uint64_t kArmed = 1ULL << 8;
+  static constexpr std::uint64_t kAnnounced = 1ULL << 9;
   static constexpr unsigned kPinShift = 12;
   static constexpr std::uint64_t kPinMax = (1ULL << 20) - 1;
   static constexpr unsigned kGenShift = 32;

@@ -81,6 +81,8 @@ void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
       break;
     case ChunkPhase::fetching:
       bump(stats.dedup_fetching);
+      // The wait for what was announced counts from its first touch.
+      if (chunk.announced() && !chunk.wanted()) chunk.since_ns = now;
       chunk.set_wanted(lock, true);
       // A prefetch that is wanted now has become a demand, wherever it is on its way.
       if (chunk.prefetched()) {

@@ -54,6 +54,14 @@ void Pager::Impl::decline_staged(Lock& lock, Slot& slot) {
   staging.give_back(lock, slot);
 }
 
+bool Pager::Impl::awaited(const Lock&, const Run& run) {
+  for (std::uint32_t i = 0; i < run.count; ++i) {
+    const ChunkState& chunk = run.region->chunk(run.first + i);
+    if (chunk.wanted() || !chunk.announced()) return true;
+  }
+  return false;
+}
+
 bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
   const ChunkId head = slot.head;
   const Run run = run_of(head);
@@ -86,7 +94,8 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
     put_down(lock, head);
     // Pins that came after the fault may have left no room for the seams; the chunk alone fits.
     const bool alone_fits = reserved == Status::infeasible && run.count > 1;
-    if (alone_fits || stopping) {
+    // What was only announced is dropped: its touch comes, and is a demand of its own.
+    if (alone_fits || stopping || !awaited(lock, run)) {
       abandon_run(lock, region, first, run.count);
       return true;
     }
@@ -119,19 +128,19 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
     const bool ahead = !is_demand && !region.chunk(index).wanted();
     if (!map_chunk(region, index, ahead ? kPage : 0)) left_asleep |= 1ULL << i;
   }
-  if (is_demand) {
-    const std::uint64_t since = region.chunk(first).since_ns;
-    const std::uint64_t now = now_ns();
+  const std::uint64_t now = now_ns();
+
+  lock.lock();
+  bool demanded = is_demand && awaited(lock, run);
+  if (demanded) {
+    const std::uint64_t since = std::min(region.chunk(first).since_ns, now);
     stats.fault_ns.record(now - since);
     // What the fault would have cost with a disk that takes no time.
     const std::uint64_t read = request.ended_ns - request.began_ns;
     if (request.urgent) stats.overhead_ns.record(now - since - std::min(read, now - since));
   }
-
-  lock.lock();
   put_down(lock, head);
   reservation.commit(lock);  // I-11: before the chunk can be chosen as a victim
-  bool demanded = is_demand;
   for (std::uint32_t i = 0; i < run.count; ++i) {
     const ChunkIndex index = first + i;
     ChunkState& chunk = region.chunk(index);
@@ -141,6 +150,9 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
       demanded = true;
     }
     chunk.set_wanted(lock, false);
+    chunk.set_announced(lock, false);
+    const Chunk& c = region.plan()[index];
+    if (is_routed(c.role) && !c.seam) bump(stats.expert_fetched_bytes, c.bytes);
     chunk.publish(lock);
     policy->candidate(region.first_chunk + index);
   }
@@ -213,6 +225,7 @@ void Pager::Impl::abandon_run(Lock& lock, Region& region, ChunkIndex first, std:
   for (std::uint32_t i = 0; i < count_; ++i) {
     ChunkState& chunk = region.chunk(first + i);
     chunk.set_wanted(lock, false);
+    chunk.set_announced(lock, false);
     chunk.set_prefetched(lock, false);
     chunk.abandon_fetch(lock);
   }
@@ -230,6 +243,7 @@ void Pager::Impl::poison_run(Lock& lock, const Run& run, const ReadOutcome& outc
   for (std::uint32_t i = 0; i < count_; ++i) {
     ChunkState& chunk = region.chunk(first + i);
     chunk.set_wanted(lock, false);
+    chunk.set_announced(lock, false);
     chunk.set_prefetched(lock, false);
     chunk.poison(lock);
   }

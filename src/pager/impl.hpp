@@ -128,6 +128,8 @@ struct Pager::Impl {
   // waits in its slot.
   bool finish(Lock& lock, Slot& slot);
   bool fill_in(Lock& lock, Slot& slot);
+  // Whether somebody waits for a demanded run; what is only announced nobody has touched yet.
+  static bool awaited(const Lock& lock, const Run& run);
   // The run is nobody's job any more.
   void put_down(const Lock& lock, ChunkId head);
   // Gives up a prefetch that a slot holds and that found no room in time; gives the lock away.
@@ -199,6 +201,12 @@ struct Pager::Impl {
   void release_retained(Lock& lock, ChunkId chunk);
   // Takes the oldest place out of the ring; false when it was empty or consumed already.
   bool release_oldest_retained(Lock& lock);
+
+  // ---- experts.cpp
+  // The workload is about to read this slice.
+  void use_slice(Lock& lock, Region& region, ChunkIndex index, std::uint64_t now);
+  // Begins a fetch of what will be touched for certain, but is not waited for yet.
+  void announce(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index, std::uint64_t now);
 
   // ---- tripwire.cpp
   // After signals: arms what the policy asks for, tells it how many tripwires a pass may have, and

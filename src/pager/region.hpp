@@ -10,6 +10,7 @@
 #include "base/status.hpp"
 #include "host/frames.hpp"
 #include "model/chunk_plan.hpp"
+#include "model/expert_index.hpp"
 #include "model/model.hpp"
 #include "pager/chunk_state.hpp"
 #include "storage/store.hpp"
@@ -30,6 +31,7 @@ class Region {
   const Store& store() const { return store_; }
   const ModelFile& file() const { return file_; }
   const ChunkPlan& plan() const { return plan_; }
+  const ExpertIndex& experts() const { return experts_; }
   int memfd() const { return memfd_.get(); }
   // Whether the chunk is whole large pages in a file of large folios: then one entry of a page
   // table can map each of them (I-9).
@@ -59,10 +61,14 @@ class Region {
  private:
   int fill_small(const Chunk& c, const std::uint8_t* bytes) const;
   Region(Store store, ModelFile file, ChunkPlan plan)
-      : store_(std::move(store)), file_(std::move(file)), plan_(std::move(plan)) {}
+      : store_(std::move(store)),
+        file_(std::move(file)),
+        plan_(std::move(plan)),
+        experts_(ExpertIndex::make(file_, plan_)) {}
   Store store_;
   ModelFile file_;
   ChunkPlan plan_;
+  ExpertIndex experts_;
   Fd memfd_;
   std::uint8_t* fill_ = nullptr;
   bool large_ = false;  // the file takes large folios

@@ -100,6 +100,14 @@ struct PagerStats {
   Counter prefetch_declined{0};
   Counter prefetch_pin_broken{0};
 
+  // What the engine says of its experts (use_experts).
+  Counter expert_layers{0};         // layers routed
+  Counter expert_asked{0};          // distinct experts, over all layers
+  Counter expert_asked_bytes{0};    // of their slices, seams aside
+  Counter expert_missing_bytes{0};  // of these, neither resident nor on the way
+  Counter expert_on_way_bytes{0};   // being fetched already
+  Counter expert_fetched_bytes{0};  // of slices that came, for whatever reason
+
   Counter reconcile_checks{0};
   Counter reconcile_max_divergence_bytes{0};
   Counter armed{0};          // tripwires set

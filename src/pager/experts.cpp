@@ -1,0 +1,81 @@
+// Experts: what the router chose is demanded as one batch, before the first matrix product touches
+// a byte of it.
+//
+// An engine that knows a layer's chosen experts says so (use_experts). All their slices, of every
+// stacked tensor of the layer, are then looked at together: a resident one is told to the policy as
+// used, an absent one is ANNOUNCED: its fetch begins as a demand, which no admission declines, but
+// nobody waits for it yet. Where a slice is touched before it has come, the toucher waits as for
+// any fetch under way, and the announcement is a demand like others from then on.
+//
+// Without this a layer's slices are read one after the other, each when its first byte is missed,
+// with one request at the disk at a time.
+
+#include "base/clock.hpp"
+#include "pager/impl.hpp"
+
+namespace resid {
+
+void Pager::Impl::announce(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index,
+                           std::uint64_t now) {
+  const ChunkId head = begin_run(lock, region, span, index, now);
+  for_run(head, [&](ChunkState& chunk) { chunk.set_announced(lock, true); });
+  push(lock, demand, head);
+  raise_to(stats.queue_high_water, demand.size);
+}
+
+void Pager::Impl::use_slice(Lock& lock, Region& region, ChunkIndex index, std::uint64_t now) {
+  const ChunkSpan span = region.plan().span(region.plan()[index].offset, true);
+  const ChunkId id = region.first_chunk + index;
+  const std::uint32_t bytes = region.plan()[index].bytes;
+  bump(stats.expert_asked_bytes, bytes);
+  switch (region.chunk(index).phase()) {
+    case ChunkPhase::absent:
+      bump(stats.expert_missing_bytes, bytes);
+      announce(lock, region, span, index, now);
+      break;
+    case ChunkPhase::fetching:
+      bump(stats.expert_on_way_bytes, bytes);
+      if (region.chunk(index).prefetched()) demand_prefetched(lock, id, now);
+      break;
+    case ChunkPhase::resident:
+    case ChunkPhase::evicting:  // its owner sees a touch, and fetches it again
+    case ChunkPhase::poisoned:  // the touch is refused
+      break;
+  }
+  // The seams as well: they are this slice's too, and as young.
+  for (ChunkIndex i = span.first; i < span.first + span.count; ++i) {
+    policy->on_access(region.first_chunk + i);
+    if (region.chunk(i).phase() == ChunkPhase::absent) announce(lock, region, {i, 1}, i, now);
+  }
+}
+
+bool Pager::use_experts(const void* stack, std::span<const std::uint32_t> experts) {
+  Impl& p = *impl_;
+  const auto where = p.shown(stack, 1);
+  if (!where) return false;
+  Lock lock(p.mutex);
+  // The others are there to compare with, and know what a program tells by its faults.
+  if (!p.policy->ranks_experts()) return false;
+  Region& region = *p.regions[where->region];
+  const ChunkPlan& plan = region.plan();
+  if (where->offset >= plan.file_bytes()) return false;
+  const auto stacks = region.experts().stacks(plan[plan.find(where->offset)].layer);
+  // Once a layer, when the first of its stacks that the engine comes to is named.
+  if (stacks.empty() || region.file().tensors[stacks[0].tensor].offset != where->offset) {
+    return false;
+  }
+  const std::uint64_t now = now_ns();
+  bump(p.stats.expert_layers);
+  bump(p.stats.expert_asked, experts.size());
+  for (const ExpertIndex::Stack& each : stacks) {
+    for (const std::uint32_t expert : experts) {
+      if (expert >= each.experts) continue;
+      for (const ChunkIndex chunk : region.experts().chunks(each, expert))
+        p.use_slice(lock, region, chunk, now);
+    }
+  }
+  p.start_reads(lock);
+  return true;
+}
+
+}  // namespace resid
