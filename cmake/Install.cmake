@@ -11,6 +11,10 @@ if(TARGET resid_preload)
   install(TARGETS resid_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/residctl COMPONENT program)
 endif()
 
+if(TARGET resid_backend)
+  install(TARGETS resid_backend LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/residctl COMPONENT program)
+endif()
+
 if(TARGET resid_shared)
   set_target_properties(resid_shared PROPERTIES EXPORT_NAME resid)
   add_library(resid::resid ALIAS resid_shared)

@@ -17,7 +17,7 @@ class GetLlama(ScriptTest):
     def fill_cache(self):
         (self.dir / "bin").mkdir(parents=True)
         (self.dir / "include").mkdir()
-        for name in ("bin/libllama.so", "include/llama.h", "source.bundle"):
+        for name in ("bin/libllama.so", "include/ggml-backend-impl.h", "source.bundle"):
             (self.dir / name).write_text("")
 
     def get(self, *options, **environment):
