@@ -173,8 +173,9 @@ Result<void> Session::start_pager(const Opened& model) {
   if (pager.policy == "auto") {
     // Which expert comes next is not in the order, so that a plan for it would stream the wrong
     // ones.
-    const bool layers = file.layers > 0;
-    pager.policy = layers && file.experts != 0 ? "layer_order_declared" : "layer_order_spread";
+    const bool experts = file.layers > 0 && file.experts != 0;
+    const char* of_experts = routing_.load() ? "expert_lru" : "layer_order_declared";
+    pager.policy = experts ? of_experts : "layer_order_spread";
     copy_text(page_->config.policy, pager.policy);  // the report names what ran
   }
   // Which experts come next is not in the order: fetched ahead, three of four would be in vain. And

@@ -100,6 +100,8 @@ class Session {
   bool is_model(int fd) const;
 
   bool detached() const { return detached_; }
+  // An engine will say which experts it is about to read.
+  void expect_routing() { routing_.store(true); }
   // Whether the program has changed the protection of a part of a view, so that a change back has
   // work to do.
   bool reprotected() const { return reprotected_.load(); }
@@ -153,6 +155,7 @@ class Session {
   TraceArea* trace_;  // nullptr: this run is not traced
   std::atomic<std::uint32_t> noticed_{0};
   std::atomic<bool> reprotected_{false};
+  std::atomic<bool> routing_{false};
   std::mutex mutex_;  // guards what follows; never held while the program's memory is touched
   std::vector<Region> regions_;
   std::vector<StoreIdentity> aside_;  // files that are mapped plainly

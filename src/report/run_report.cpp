@@ -108,6 +108,13 @@ nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
       {"issued", load(s.prefetch_issued)},     {"useful", load(s.prefetch_useful)},
       {"late", load(s.prefetch_late)},         {"wasted", load(s.prefetch_wasted)},
       {"declined", load(s.prefetch_declined)}, {"pin_broken", load(s.prefetch_pin_broken)}};
+  // Of the slices that routing asked for, by bytes: where they were.
+  out["experts"] = {{"layers_routed", load(s.expert_layers)},
+                    {"asked", load(s.expert_asked)},
+                    {"asked_bytes", load(s.expert_asked_bytes)},
+                    {"missing_bytes", load(s.expert_missing_bytes)},
+                    {"on_the_way_bytes", load(s.expert_on_way_bytes)},
+                    {"fetched_bytes", load(s.expert_fetched_bytes)}};
   out["wanted_back"] = load(s.wanted_back);
   out["plan_broken"] = load(s.plan_broken);
   out["infeasible"] = load(s.infeasible);

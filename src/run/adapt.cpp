@@ -115,10 +115,10 @@ std::string merge_preload(const char* existing, const std::string& library) {
 }
 
 std::vector<Change> adapt_environment(const std::function<const char*(const char*)>& get,
-                                      const std::string& preload_library,
-                                      const std::string& run_page, bool aside) {
+                                      const Libraries& libraries, const std::string& run_page,
+                                      bool aside) {
   std::vector<Change> out;
-  out.push_back({"LD_PRELOAD", merge_preload(get("LD_PRELOAD"), preload_library), false, {}});
+  out.push_back({"LD_PRELOAD", merge_preload(get("LD_PRELOAD"), libraries.preload), false, {}});
   out.push_back({kRunPageVariable, run_page, false, {}});
   // Any value of LLAMA_ARG_NO_X, even 0, means "X is off" (common/arg.cpp).
   const auto remove = [&](const char* name, auto&& harmful) {
@@ -138,6 +138,10 @@ std::vector<Change> adapt_environment(const std::function<const char*(const char
   remove("LLAMA_ARG_MLOCK", [](const std::string& value) { return truthy(value); });
   remove("LLAMA_ARG_LOAD_MODE", [](const std::string& value) { return !maps(value); });
   if (aside) return out;
+  // ggml loads one backend from outside, by this variable; where the user has one, it is his.
+  if (!libraries.ggml_backend.empty() && get("GGML_BACKEND_PATH") == nullptr) {
+    out.push_back({"GGML_BACKEND_PATH", libraries.ggml_backend, false, {}});
+  }
   const char* repack = get("LLAMA_ARG_REPACK");
   const bool wanted = repack != nullptr && truthy(repack) && get("LLAMA_ARG_NO_REPACK") == nullptr;
   out.push_back({.name = "LLAMA_ARG_REPACK",

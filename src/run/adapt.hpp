@@ -30,11 +30,17 @@ struct Change {
   std::string reason;  // empty: not worth telling
 };
 
+// What of ours enters a program.
+struct Libraries {
+  std::string preload;
+  std::string ggml_backend;  // empty: none
+};
+
 // The changes for a program of any name: scripts start llama.cpp programs too. `get` as ::getenv.
 // `aside`: the model will be mapped plainly, and may be copied into another layout as ever.
 std::vector<Change> adapt_environment(const std::function<const char*(const char*)>& get,
-                                      const std::string& preload_library,
-                                      const std::string& run_page, bool aside = false);
+                                      const Libraries& libraries, const std::string& run_page,
+                                      bool aside = false);
 
 // LD_PRELOAD with `library` in front, behind nothing: what was there stays in effect. The list may
 // be separated by spaces or colons (ld.so(8)).

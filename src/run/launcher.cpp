@@ -199,6 +199,11 @@ Result<std::string> find_preload_library() {
               fmt::format("not found in {}", fmt::join(places, ", ")), "reinstall residctl");
 }
 
+std::string find_ggml_backend(const std::string& preload_library) {
+  const std::string path = directory_of(preload_library) + "/" RESID_BACKEND_NAME;
+  return ::access(path.c_str(), R_OK) == 0 ? path : std::string();
+}
+
 Result<int> run_program(const RunOptions& options) {
   const Notes note(options.config.quiet != 0);
   if (options.command.empty()) {
@@ -251,7 +256,8 @@ Result<int> run_program(const RunOptions& options) {
   launch.arguments = std::move(adapted.arguments);
   for (const std::string& reason : adapted.reasons)
     note(reason);
-  launch.environment = adapt_environment(::getenv, *library, page_file->path(), aside);
+  launch.environment = adapt_environment(::getenv, {*library, find_ggml_backend(*library)},
+                                         page_file->path(), aside);
   for (const Change& change : launch.environment) {
     if (!change.reason.empty()) note(change.reason);
   }

@@ -34,5 +34,8 @@ Result<int> run_program(const RunOptions& options);
 // The preload library: beside this executable (../lib), below its prefix, or where it was
 // installed.
 Result<std::string> find_preload_library();
+// The ggml backend that shows the routing of experts, beside the preload library; empty when this
+// residctl was built without it.
+std::string find_ggml_backend(const std::string& preload_library);
 
 }  // namespace resid::run

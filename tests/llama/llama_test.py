@@ -106,6 +106,37 @@ def case_generate(b):
     print("3 prompts at 50, 25 and 100 %: token ids and text equal")
 
 
+def case_experts(b):
+    """ggml tells which experts come next; the output stays what it is."""
+    if not (b.bin.parent / "lib" / "libggml-resid.so").exists():
+        skip("libggml-resid.so is not built (no ggml-backend-impl.h beside the llama.cpp in use)")
+    layers, tokens = 6, 48
+    plain = b.plain(b.generate(PROMPTS[0], tokens))
+    for ram in (75, 50, 25):
+        done, report = b.paged(["--ram", f"{ram}%", "--eager-reconcile"], b.generate(PROMPTS[0], tokens))
+        check(done.returncode == 0 and done.stdout == plain.stdout, f"{ram} %: the same text")
+        check_report(report, ram)
+        routed = report["experts"]
+        check(report["policy"] == "expert_lru", f"the report names the policy: {report['policy']}")
+        # One graph for the prompt and one for each further token; each layer speaks once.
+        check(routed["layers_routed"] == layers * tokens, f"every layer of every graph: {routed}")
+        check(0 < routed["missing_bytes"] < routed["asked_bytes"], f"some were resident: {routed}")
+    # Two threads compute what one does, and share what is fetched.
+    two = b.generate(PROMPTS[0], tokens)
+    two[two.index("-t") + 1] = "2"
+    done, report = b.paged(["--ram", "50%"], two)
+    check(done.stdout == plain.stdout and report["experts"]["layers_routed"] == layers * tokens, "two threads: the same")
+    # Where the variable is the user's, nothing is told, and nothing is lost.
+    b.env["GGML_BACKEND_PATH"] = "/nonexistent.so"
+    done, report = b.paged(["--ram", "50%"], b.generate(PROMPTS[0], tokens))
+    check(done.stdout == plain.stdout, "without the backend: the same text")
+    check(report["experts"]["layers_routed"] == 0 and report["policy"] == "layer_order_declared", "and no signal")
+    # Outside a run the library has nobody to tell and stays away.
+    b.env["GGML_BACKEND_PATH"] = str(b.bin.parent / "lib" / "libggml-resid.so")
+    alone = b.plain(b.generate(PROMPTS[0], tokens))
+    check(alone.returncode == 0 and alone.stdout == plain.stdout, "the library alone: the same text")
+
+
 def case_policies(b):
     plain = b.plain(b.generate(PROMPTS[0]))
     for policy in ("lru", "layer_order_learned", "layer_order_declared"):

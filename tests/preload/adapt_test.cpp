@@ -68,7 +68,7 @@ std::map<std::string, Change> changes_for(const std::map<std::string, std::strin
     return it == environment.end() ? nullptr : it->second.c_str();
   };
   std::map<std::string, Change> out;
-  for (Change& change : adapt_environment(get, "/lib/p.so", "/tmp/page")) {
+  for (Change& change : adapt_environment(get, {"/lib/p.so", {}}, "/tmp/page")) {
     out[change.name] = std::move(change);
   }
   return out;
@@ -85,7 +85,25 @@ TEST(AdaptEnvironment, preloads_and_turns_repacking_off) {
 
 TEST(AdaptEnvironment, leaves_repacking_alone_where_it_stands_aside) {
   const auto nothing = [](const char*) -> const char* { return nullptr; };
-  EXPECT_THAT(adapt_environment(nothing, "/lib/p.so", "/tmp/page", true), SizeIs(2));
+  EXPECT_THAT(adapt_environment(nothing, {"/lib/p.so", {}}, "/tmp/page", true), SizeIs(2));
+}
+
+TEST(AdaptEnvironment, names_its_ggml_backend_unless_there_is_one_or_it_stands_aside) {
+  const Libraries libraries{"/lib/p.so", "/lib/b.so"};
+  const char* value = nullptr;
+  const auto get = [&](const char* name) {
+    return std::string_view(name) == "GGML_BACKEND_PATH" ? value : nullptr;
+  };
+  const auto named = [&](bool aside) {
+    for (const Change& change : adapt_environment(get, libraries, "/tmp/page", aside)) {
+      if (change.name == "GGML_BACKEND_PATH") return change.value;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(named(false), "/lib/b.so");
+  EXPECT_EQ(named(true), "");
+  value = "/mine.so";
+  EXPECT_EQ(named(false), "");
 }
 
 TEST(AdaptEnvironment, removes_what_ends_the_mapping) {
