@@ -109,7 +109,8 @@ nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
       {"late", load(s.prefetch_late)},         {"wasted", load(s.prefetch_wasted)},
       {"declined", load(s.prefetch_declined)}, {"pin_broken", load(s.prefetch_pin_broken)}};
   // Of the slices that routing asked for, by bytes: where they were.
-  out["experts"] = {{"layers_routed", load(s.expert_layers)},
+  out["experts"] = {{"sensor", load(s.expert_layers) != 0 ? "ggml_backend" : "faults"},
+                    {"layers_routed", load(s.expert_layers)},
                     {"asked", load(s.expert_asked)},
                     {"asked_bytes", load(s.expert_asked_bytes)},
                     {"missing_bytes", load(s.expert_missing_bytes)},
@@ -180,6 +181,18 @@ std::string run_summary(const RunPage& page, const RunFacts& facts) {
         "residctl: {} read in {} fetches, {} evictions, fault p50 {:.0f} us p99 {:.0f} us\n",
         format_bytes(load(s.bytes_fetched)), load(s.fetches), load(s.evictions),
         microseconds(s.fault_ns.quantile(0.50)), microseconds(s.fault_ns.quantile(0.99)));
+    if (load(s.expert_layers) != 0) {
+      const double asked = static_cast<double>(load(s.expert_asked_bytes));
+      const auto share = [&](const Counter& of) {
+        return 100 * static_cast<double>(load(of)) / std::max(asked, 1.0);
+      };
+      const double absent = share(s.expert_missing_bytes) + share(s.expert_on_way_bytes);
+      out += fmt::format(
+          "residctl: experts: {:.0f} % of what the router asked for was resident, {:.0f} % missing, "
+          "{:.0f} % on its way; {} in {} layers\n",
+          100 - absent, share(s.expert_missing_bytes), share(s.expert_on_way_bytes),
+          format_bytes(load(s.expert_asked_bytes)), load(s.expert_layers));
+    }
     if (load(s.order_fallbacks) != 0) {
       out += fmt::format(
           "residctl: the program did not keep to one order of reading ({} of {} signals were not "

@@ -120,6 +120,7 @@ def case_experts(b):
         check(report["policy"] == "expert_lru", f"the report names the policy: {report['policy']}")
         # One graph for the prompt and one for each further token; each layer speaks once.
         check(routed["layers_routed"] == layers * tokens, f"every layer of every graph: {routed}")
+        check(routed["sensor"] == "ggml_backend", "the report names the sensor")
         check(0 < routed["missing_bytes"] < routed["asked_bytes"], f"some were resident: {routed}")
     # Two threads compute what one does, and share what is fetched.
     two = b.generate(PROMPTS[0], tokens)

@@ -120,6 +120,19 @@ TEST_F(RunReport, the_hash_tells_settings_apart_and_nothing_else) {
   EXPECT_NE(config_hash(page_->config), before);
 }
 
+TEST_F(RunReport, the_summary_says_where_the_routed_experts_were) {
+  EXPECT_EQ(run_summary(*page_, facts_).find("experts"), std::string::npos);
+  EXPECT_EQ(run_report(*page_, facts_)["experts"]["sensor"], "faults");
+  page_->stats.expert_layers = 4;
+  page_->stats.expert_asked_bytes = 1000;
+  page_->stats.expert_missing_bytes = 250;
+  page_->stats.expert_on_way_bytes = 50;
+  EXPECT_NE(run_summary(*page_, facts_).find("70 % of what the router asked for was resident, "
+                                             "25 % missing, 5 % on its way"),
+            std::string::npos);
+  EXPECT_EQ(run_report(*page_, facts_)["experts"]["sensor"], "ggml_backend");
+}
+
 TEST_F(RunReport, the_summary_says_whether_the_budget_was_kept) {
   EXPECT_NE(run_summary(*page_, facts_).find("(kept)"), std::string::npos);
   page_->stats.resident_peak_bytes.store(100 * kMib);
