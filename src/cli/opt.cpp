@@ -1,9 +1,11 @@
-// residctl opt: what a reference trace would have cost at best, and under every policy. With
-// --dump, any trace as text.
+// residctl opt: what a reference trace would have cost at best, and under every policy; with --cap,
+// the hit rates of expert caches on a routing trace (opt_experts.cpp). With --dump, any trace as
+// text.
 
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -13,10 +15,12 @@
 
 #include "base/units.hpp"
 #include "cli/cli.hpp"
+#include "cli/opt_experts.hpp"
 #include "cli/progress.hpp"
 #include "policy/policy.hpp"
 #include "replay/simulate.hpp"
 #include "trace/optimum.hpp"
+#include "trace/routing.hpp"
 #include "trace/trace.hpp"
 
 namespace resid::cli {
@@ -30,6 +34,7 @@ struct Options {
   std::uint32_t keep_current = SimulateOptions{}.keep_current;
   std::string signal = "uses";
   bool dump = false;
+  ExpertOptions experts;
 };
 
 // ---- Names and figures
@@ -294,7 +299,54 @@ void print_text(const Judged& j) {
     print_row(p.name, p.result.misses, p.result.bytes, best);
 }
 
-Result<int> act(const Options& o, const Setting& ram, const Context& context) {
+// ---- Which kind of trace goes with which options
+
+// The first of the options that was given on the command line.
+std::optional<std::string> given(const CLI::App& app, std::initializer_list<const char*> options) {
+  for (const char* option : options) {
+    if (app.count(option) > 0) return option;
+  }
+  return std::nullopt;
+}
+
+Result<void> check_routing(const Options& o, const CLI::App& app) {
+  if (const auto other = given(app, {"--ram", "--keep-current", "--signal", "--dump"})) {
+    return fail(Status::usage, *other, "does not go with --cap, which judges experts, not chunks",
+                "leave one of the two out");
+  }
+  if (o.traces.size() > 1) {
+    return fail(Status::usage, o.traces[1], "--cap judges one routing trace at a time",
+                "name one trace");
+  }
+  const auto kind = trace_file_kind(o.traces.front());
+  if (!kind) return tl::unexpected(kind.error());
+  if (*kind != TraceFileKind::chunks) return {};
+  return fail(Status::usage, o.traces.front(),
+              "is a trace of chunks, while --cap judges a routing trace",
+              "give --ram instead of --cap, or name a routing trace (seq,pos,token_id,layer,...)");
+}
+
+Result<void> check_chunks(const Options& o, const CLI::App& app) {
+  for (const std::string& path : o.traces) {
+    const auto kind = trace_file_kind(path);
+    if (!kind) return tl::unexpected(kind.error());
+    if (*kind != TraceFileKind::routing) continue;
+    return fail(Status::usage, path, "is a routing trace, which knows of experts, not of chunks",
+                o.dump ? "it is text as it stands: use xzcat or cat" : "judge it with --cap N");
+  }
+  if (const auto other = given(app, {"--experts", "--hold", "--pool"})) {
+    return fail(Status::usage, *other, "is about experts, and goes only with --cap",
+                "give --cap N and a routing trace");
+  }
+  return {};
+}
+
+Result<int> act(const Options& o, const Setting& ram, const CLI::App& app, const Context& context) {
+  if (!o.experts.caps.empty()) {
+    if (auto ok = check_routing(o, app); !ok) return tl::unexpected(ok.error());
+    return judge_experts(o.traces.front(), o.policies, o.experts, context);
+  }
+  if (auto ok = check_chunks(o, app); !ok) return tl::unexpected(ok.error());
   if (o.dump) {
     for (const std::string& path : o.traces) {
       if (auto ok = dump(path, context.json); !ok) return tl::unexpected(ok.error());
@@ -317,7 +369,8 @@ void add_opt(Frame& frame) {
   auto o = std::make_shared<Options>();
   Verb& verb = frame.add("opt", "Hold policies against the optimum on a recorded trace");
   CLI::App& app = verb.app();
-  app.add_option("TRACE", o->traces, "Reference traces of one model, in the order they were made")
+  app.add_option("TRACE", o->traces,
+                 "Reference traces of one model, in the order they were made; or one routing trace")
       ->required();
   const Setting& ram = verb.setting("ram", size_value(), "",
                                     "Most bytes of the model in memory; 50% is of all chunks");
@@ -333,13 +386,18 @@ void add_opt(Frame& frame) {
       ->type_name("{uses,faults}")
       ->check(CLI::IsMember({"uses", "faults"}).description(""))
       ->capture_default_str();
+  add_expert_options(app, o->experts);
   app.add_flag("--dump", o->dump, "Print header and records of any trace (JSON lines with --json)");
   verb.example("residctl opt run.trace --ram 50%",
                "misses and bytes of the optimum, lru and every policy");
   verb.example("residctl opt a.trace b.trace --ram 6GiB --policy layer_order_declared --json",
                "two traces as one long run, for scripts");
+  verb.example("residctl opt routing-trace.csv.xz --cap 8",
+               "hit rates of a cache of 8 experts in each layer, by layer");
+  verb.example("residctl opt routing-trace.csv.xz --cap 4,8,16,24 --hold token --json",
+               "several caps, where all of a token's experts are needed at once");
   verb.example("residctl opt faults.trace --dump | less", "what is in a trace");
-  verb.action([o, &ram](const Context& context) { return act(*o, ram, context); });
+  verb.action([o, &ram, &app](const Context& context) { return act(*o, ram, app, context); });
 }
 
 }  // namespace resid::cli
