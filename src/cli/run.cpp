@@ -17,6 +17,7 @@ namespace {
 struct Options {
   std::string report;
   run::RunTracePaths traces;
+  std::string routing;
   bool quiet = false;
   bool explain = false;
   bool no_cgroup = false;
@@ -177,6 +178,8 @@ void add_run(Frame& frame) {
   verb.app().add_option("--trace", options->traces.fault, "Write every demand fault to a file");
   verb.app().add_option("--fetch-trace", options->traces.fetch, "Write every read of the model");
   verb.app().add_option("--victim-trace", options->traces.victim, "Write every eviction");
+  verb.app().add_option("--routing", options->routing,
+                        "Write which experts each token used (.xz: compressed)");
   verb.app().add_flag("--no-cgroup", options->no_cgroup, "Make no control group");
   verb.app().add_flag("--quiet", options->quiet, "Say nothing but failures");
   verb.app().add_flag("--explain", options->explain, "Print every setting with its source first");
@@ -194,6 +197,7 @@ void add_run(Frame& frame) {
     run.json = context.json;
     run.use_cgroup = !options->no_cgroup;
     run.traces = options->traces;
+    run.routing_path = options->routing;
     if (!options->report.empty()) run.report_path = options->report;
     if (settings.program_need.value != "auto") {
       auto need = parse_bytes(settings.program_need.value, settings.program_need.origin);

@@ -49,6 +49,22 @@ void Pager::Impl::use_slice(Lock& lock, Region& region, ChunkIndex index, std::u
   }
 }
 
+std::int32_t Pager::Impl::layer_of(const Region& region, std::uint64_t offset) const {
+  const ChunkPlan& plan = region.plan();
+  if (offset >= plan.file_bytes()) return kNoLayer;
+  const std::int32_t layer = plan[plan.find(offset)].layer;
+  const auto stacks = region.experts().stacks(layer);
+  const bool first = !stacks.empty() && region.file().tensors[stacks[0].tensor].offset == offset;
+  return first ? layer : kNoLayer;
+}
+
+std::int32_t Pager::layer_of_stack(const void* stack) const {
+  const auto where = impl_->shown(stack, 1);
+  if (!where) return kNoLayer;
+  const Lock lock(impl_->mutex);
+  return impl_->layer_of(*impl_->regions[where->region], where->offset);
+}
+
 bool Pager::use_experts(const void* stack, std::span<const std::uint32_t> experts) {
   Impl& p = *impl_;
   const auto where = p.shown(stack, 1);
@@ -57,17 +73,13 @@ bool Pager::use_experts(const void* stack, std::span<const std::uint32_t> expert
   // The others are there to compare with, and know what a program tells by its faults.
   if (!p.policy->ranks_experts()) return false;
   Region& region = *p.regions[where->region];
-  const ChunkPlan& plan = region.plan();
-  if (where->offset >= plan.file_bytes()) return false;
-  const auto stacks = region.experts().stacks(plan[plan.find(where->offset)].layer);
   // Once a layer, when the first of its stacks that the engine comes to is named.
-  if (stacks.empty() || region.file().tensors[stacks[0].tensor].offset != where->offset) {
-    return false;
-  }
+  const std::int32_t layer = p.layer_of(region, where->offset);
+  if (layer == kNoLayer) return false;
   const std::uint64_t now = now_ns();
   bump(p.stats.expert_layers);
   bump(p.stats.expert_asked, experts.size());
-  for (const ExpertIndex::Stack& each : stacks) {
+  for (const ExpertIndex::Stack& each : region.experts().stacks(layer)) {
     for (const std::uint32_t expert : experts) {
       if (expert >= each.experts) continue;
       for (const ChunkIndex chunk : region.experts().chunks(each, expert))

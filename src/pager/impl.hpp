@@ -203,6 +203,8 @@ struct Pager::Impl {
   bool release_oldest_retained(Lock& lock);
 
   // ---- experts.cpp
+  // The layer whose first stack starts at `offset`, or kNoLayer.
+  std::int32_t layer_of(const Region& region, std::uint64_t offset) const;
   // The workload is about to read this slice.
   void use_slice(Lock& lock, Region& region, ChunkIndex index, std::uint64_t now);
   // Begins a fetch of what will be touched for certain, but is not waited for yet.

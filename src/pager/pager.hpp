@@ -129,6 +129,9 @@ class Pager {
   // is with policies that do not rank experts.
   bool use_experts(const void* stack, std::span<const std::uint32_t> experts);
 
+  // The layer whose first stacked expert tensor starts at this address; kNoLayer for any other.
+  std::int32_t layer_of_stack(const void* stack) const;
+
   // Tells the policy that the workload reads this chunk (engines with a signal of their own).
   void notify_access(ChunkId chunk);
   // Replaces the declared order.

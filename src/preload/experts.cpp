@@ -38,6 +38,13 @@ void routed(const resid_routed& call) {
     }
   }
   pager->use_experts(call.stack, std::span(distinct).first(count));
+  Session* session = Session::get();
+  RoutingSpool* spool = session->routing_spool();
+  if (spool == nullptr) return;
+  const std::int32_t layer = pager->layer_of_stack(call.stack);
+  if (layer == kNoLayer || spool->append(call, layer)) return;
+  session->notice(Notice::routing_lost,
+                  "the routing cannot be recorded any further: is the disk full?");
 }
 
 }  // namespace

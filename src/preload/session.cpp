@@ -111,7 +111,9 @@ void Session::start() {
   page->processes.fetch_add(1);
   auto started = static_cast<std::uint32_t>(RunPhase::started);
   page->phase.compare_exchange_strong(started, static_cast<std::uint32_t>(RunPhase::preloaded));
-  instance_.store(new Session(page, trace), std::memory_order_release);
+  auto* session = new Session(page, trace);
+  session->spool_.open(path);
+  instance_.store(session, std::memory_order_release);
 }
 
 void Session::notice(Notice kind, std::string_view text) {

@@ -27,6 +27,7 @@
 #include "pager/pager.hpp"
 #include "preload/lock_table.hpp"
 #include "preload/recognise.hpp"
+#include "preload/routing_spool.hpp"
 #include "preload/view_table.hpp"
 #include "storage/store.hpp"
 
@@ -58,6 +59,7 @@ enum class Notice : std::uint32_t {
   forked_child,
   repack_off,
   stands_aside,
+  routing_lost,
 };
 
 // The answer to an mmap of the program.
@@ -102,6 +104,8 @@ class Session {
   bool detached() const { return detached_; }
   // An engine will say which experts it is about to read.
   void expect_routing() { routing_.store(true); }
+  // Where the run records what routers chose; nullptr when it does not.
+  RoutingSpool* routing_spool() { return spool_.is_open() ? &spool_ : nullptr; }
   // Whether the program has changed the protection of a part of a view, so that a change back has
   // work to do.
   bool reprotected() const { return reprotected_.load(); }
@@ -153,6 +157,7 @@ class Session {
 
   RunPage* page_;
   TraceArea* trace_;  // nullptr: this run is not traced
+  RoutingSpool spool_;
   std::atomic<std::uint32_t> noticed_{0};
   std::atomic<bool> reprotected_{false};
   std::atomic<bool> routing_{false};

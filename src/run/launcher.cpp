@@ -23,6 +23,7 @@
 #include "report/run_report.hpp"
 #include "run/child.hpp"
 #include "run/program.hpp"
+#include "run/routing_record.hpp"
 #include "run/supervise.hpp"
 
 namespace resid::run {
@@ -235,6 +236,12 @@ Result<int> run_program(const RunOptions& options) {
     if (!made) return tl::unexpected(made.error());
     traces.emplace(std::move(*made));
   }
+  std::optional<RoutingRecord> routing;
+  if (!options.routing_path.empty()) {
+    auto made = RoutingRecord::create(options.routing_path, page_file->path());
+    if (!made) return tl::unexpected(made.error());
+    routing.emplace(std::move(*made));
+  }
   page.config = options.config;
   const std::uint64_t model_guess = guessed_model_bytes(options.command);
   if (auto ok = settle_budget(options, note, page.config, setting, model_guess); !ok) {
@@ -314,6 +321,14 @@ Result<int> run_program(const RunOptions& options) {
   };
   if (report) settle(report->commit(text));
   if (traces && !verdict.failure) settle(traces->finish(config_hash(page.config)));
+  if (routing && !verdict.failure) {
+    auto recorded = routing->finish();
+    settle(recorded.map([](const auto&) {}));
+    if (recorded) {
+      note(fmt::format("{}: {} tokens, {} more of prompts without a last layer",
+                       options.routing_path, recorded->tokens, recorded->left_out));
+    }
+  }
   return code;
 }
 

@@ -17,6 +17,7 @@ struct RunOptions {
   RunConfig config;                  // ram_bytes 0 and no percentage: the default budget
   std::optional<std::string> report_path;
   RunTracePaths traces;
+  std::string routing_path;                   // empty: routing is not recorded
   std::optional<std::uint64_t> program_need;  // bytes beside the budget; else max(1 GiB, model / 4)
   bool use_cgroup = true;
   bool json = false;  // the report on stdout too; the program's stdout goes to stderr then

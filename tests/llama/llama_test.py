@@ -6,6 +6,7 @@ and on a busy machine sometimes loses its last tokens.
 
 import argparse
 import json
+import lzma
 import os
 import pathlib
 import shutil
@@ -136,6 +137,45 @@ def case_experts(b):
     b.env["GGML_BACKEND_PATH"] = str(b.bin.parent / "lib" / "libggml-resid.so")
     alone = b.plain(b.generate(PROMPTS[0], tokens))
     check(alone.returncode == 0 and alone.stdout == plain.stdout, "the library alone: the same text")
+
+
+def case_routing(b):
+    """What a run records is what `opt` judges, and says the same of the routing as the report."""
+    if not (b.bin.parent / "lib" / "libggml-resid.so").exists():
+        skip("libggml-resid.so is not built (no ggml-backend-impl.h beside the llama.cpp in use)")
+    layers, tokens, used = 6, 48, 4
+    trace = b.folder / "routing.csv"
+    plain = b.plain(b.generate(PROMPTS[2], tokens))
+    done, report = b.paged(["--ram", "50%", "--routing", str(trace)], b.generate(PROMPTS[2], tokens))
+    check(done.returncode == 0 and done.stdout == plain.stdout, done.stderr.decode(errors="replace"))
+    lines = trace.read_text().splitlines()
+    check(lines[0] == "seq,pos,token_id,layer,e0,e1,e2,e3", lines[0])
+    rows = [list(map(int, line.split(","))) for line in lines[1:]]
+    check(len(rows) == layers * tokens, f"one row a layer and token that has an output: {len(rows)}")
+    for i, row in enumerate(rows):
+        check(row[1] == i // layers and row[3] == i % layers, f"row {i}: {row}")
+        check(len(set(row[4:])) == used and all(0 <= e < 32 for e in row[4:]), f"row {i}: {row}")
+    # Of tokens one by one the report asks for just these; a prompt asks for the distinct ones of all its tokens.
+    asked = report["experts"]["asked"]
+    check(layers * used * (tokens - 1) < asked <= layers * used * (tokens - 1) + layers * 32, f"asked {asked}")
+    opt = subprocess.run([str(b.bin / "residctl"), "opt", str(trace), "--cap", "8", "--json"], capture_output=True, timeout=60)
+    check(opt.returncode == 0, opt.stderr.decode(errors="replace"))
+    rate = json.loads(opt.stdout)["hit_rate"]
+    check(0 < rate["lru"] <= rate["opt"] < 1, f"hit rates: {rate}")
+    # The same choices whatever the budget, and compressed where the name says so.
+    packed = b.folder / "routing.csv.xz"
+    done, _ = b.paged(["--ram", "25%", "--routing", str(packed)], b.generate(PROMPTS[2], tokens))
+    check(done.returncode == 0, done.stderr.decode(errors="replace"))
+    check(lzma.decompress(packed.read_bytes()).decode() == trace.read_text(), "the same routing at another budget")
+    # A run that stands aside sees nothing, says so, and leaves no file.
+    nothing = b.folder / "nothing.csv"
+    done, _ = b.paged(["--ram", "100%", "--routing", str(nothing)], b.generate(PROMPTS[2], 4))
+    check(done.returncode != 0 and b"no routing was seen" in done.stderr and not nothing.exists(), done.stderr.decode())
+    unwritable = subprocess.run([str(b.bin / "residctl"), "run", "--routing", "/nonexistent/r.csv", "--", "true"],
+                                capture_output=True, timeout=60)
+    check(unwritable.returncode != 0 and b"/nonexistent/r.csv" in unwritable.stderr, unwritable.stderr.decode())
+    left = [f for f in os.listdir(os.environ.get("XDG_RUNTIME_DIR") or "/tmp") if f.endswith(".routing")]
+    check(not left, f"no spool stays behind: {left}")
 
 
 def case_policies(b):
