@@ -159,16 +159,7 @@ class Layer {
       feature(kLogAge)[e] = fast_log(1 + age) - kLogAgeMiddle;
       feature(kInverseAge)[e] = 1 / (1 + age);
     }
-    float* out = feature(kFollows);
-    std::fill_n(out, experts_, 0.0F);
-    for (const ExpertId expert : chosen) {
-      const float* row = follows_.data() + expert * experts_;
-      const float scale = 1 / ((leads_[expert] + kFollowSmoothing) * base_);
-      for (std::size_t e = 0; e < experts_; ++e)
-        out[e] += fast_log((row[e] + kFollowSmoothing * base_) * scale);
-    }
-    for (std::size_t e = 0; e < experts_; ++e)
-      out[e] /= static_cast<float>(chosen.size());
+    describe_follows(chosen);
     for (std::uint32_t span = 0; span < RoutingEcho::kSpans; ++span) {
       float* heard = feature(kEcho + span);
       for (std::size_t e = 0; e < experts_; ++e)
@@ -176,6 +167,26 @@ class Layer {
     }
     for (std::size_t e = 0; e < experts_; ++e)
       feature(kRawEcho)[e] = echo.chance(0, e, base_, kRawEchoSmoothing);
+  }
+
+  // The mean of the logarithms over the chosen, by the logarithms of products of some at a time:
+  // not so many that a product could leave the range of a float.
+  void describe_follows(std::span<const ExpertId> chosen) {
+    constexpr std::size_t kAtATime = 8;
+    float* out = feature(kFollows);
+    float* product = error_.data();
+    const float share = 1 / static_cast<float>(chosen.size());
+    std::fill_n(out, experts_, 0.0F);
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      if (i % kAtATime == 0) std::fill_n(product, experts_, 1.0F);
+      const float* row = follows_.data() + chosen[i] * experts_;
+      const float scale = 1 / ((leads_[chosen[i]] + kFollowSmoothing) * base_);
+      for (std::size_t e = 0; e < experts_; ++e)
+        product[e] *= (row[e] + kFollowSmoothing * base_) * scale;
+      if (i % kAtATime + 1 != kAtATime && i + 1 != chosen.size()) continue;
+      for (std::size_t e = 0; e < experts_; ++e)
+        out[e] += fast_log(product[e]) * share;
+    }
   }
 
   void estimate(double* worth) {
@@ -219,7 +230,7 @@ class Layer {
   std::vector<float> past_features_;  // a token ago
   std::vector<float> sum_;            // by expert: what the logistic function is taken of
   std::vector<float> past_estimate_;
-  std::vector<float> error_;
+  std::vector<float> error_;  // and scratch space before that
   Weights weights_ = kStart;
   Weights moved_{};
   std::uint64_t tokens_ = 0;

@@ -11,6 +11,7 @@ namespace {
 constexpr float kTokenFade = 0.25F;
 // How much more a perfect match weighs than none: exp of this.
 constexpr float kSharpness = 20.0F;
+constexpr float kNegligible = -7.0F;  // a thousandth of the best
 constexpr std::array<std::uint32_t, RoutingEcho::kSpans> kSpanEnds = {1, 2, 4, 8, 16};
 constexpr std::size_t kGrades = 128;
 
@@ -19,39 +20,48 @@ constexpr std::size_t kGrades = 128;
 RoutingEcho::RoutingEcho(std::uint32_t layers, std::uint32_t experts, std::uint32_t used)
     : experts_(experts),
       used_(used),
-      words_((experts + 63) / 64),
       fade_(std::pow(kTokenFade, 1.0F / static_cast<float>(layers))),
       scale_((1.0F - fade_) / static_cast<float>(used)),
       tokens_(layers, 0),
-      masks_(std::size_t{layers} * kTokens * words_, 0),
       choices_(std::size_t{layers} * kTokens * used, 0),
       lengths_(std::size_t{layers} * kTokens, 0),
+      uses_(std::size_t{layers} * experts * kWords, 0),
       match_(kTokens, 0.0F),
       seen_(std::size_t{kSpans} * experts, 0.0F) {}
 
 void RoutingEcho::choose(std::uint32_t layer, std::span<const ExpertId> chosen) {
   const std::uint32_t newest = tokens_[layer]++;
-  chosen = chosen.first(std::min<std::size_t>(chosen.size(), used_));
-  lengths_[slot(layer, newest)] = static_cast<std::uint16_t>(chosen.size());
-  std::uint64_t* mask = masks_.data() + slot(layer, newest) * words_;
-  std::fill_n(mask, words_, 0);
-  for (const ExpertId expert : chosen)
-    mask[expert / 64] |= std::uint64_t{1} << (expert % 64);
-  std::copy(chosen.begin(), chosen.end(),
-            choices_.begin() + static_cast<std::ptrdiff_t>(slot(layer, newest) * used_));
   const std::uint32_t lags = std::min(newest, kTokens - 1);
-  match(layer, newest, lags);
+  forget(layer, newest);
+  for (std::uint32_t lag = 1; lag <= lags; ++lag)
+    match_[lag] *= fade_;
+  const std::size_t at = slot(layer, newest);
+  lengths_[at] = static_cast<std::uint16_t>(std::min<std::size_t>(chosen.size(), used_));
+  for (std::uint32_t rank = 0; rank < lengths_[at]; ++rank) {
+    match(layer, chosen[rank], newest);
+    choices_[at * used_ + rank] = chosen[rank];
+    uses(layer, chosen[rank])[newest % kTokens / 64] |= std::uint64_t{1} << (newest % 64);
+  }
   recall(layer, newest, pick_best(lags));
 }
 
-void RoutingEcho::match(std::uint32_t layer, std::uint32_t newest, std::uint32_t lags) {
-  const std::uint64_t* now = masks_.data() + slot(layer, newest) * words_;
-  for (std::uint32_t lag = 1; lag <= lags; ++lag) {
-    const std::uint64_t* then = masks_.data() + slot(layer, newest - lag) * words_;
-    int common = 0;
-    for (std::uint32_t word = 0; word < words_; ++word)
-      common += std::popcount(now[word] & then[word]);
-    match_[lag] = match_[lag] * fade_ + static_cast<float>(common) * scale_;
+// The token whose place the newest takes.
+void RoutingEcho::forget(std::uint32_t layer, std::uint32_t newest) {
+  const std::size_t at = slot(layer, newest);
+  for (std::uint32_t rank = 0; rank < lengths_[at]; ++rank) {
+    const ExpertId expert = choices_[at * used_ + rank];
+    uses(layer, expert)[newest % kTokens / 64] &= ~(std::uint64_t{1} << (newest % 64));
+  }
+}
+
+// Every remembered token that has used the expert is one more in common.
+void RoutingEcho::match(std::uint32_t layer, ExpertId expert, std::uint32_t newest) {
+  const std::uint64_t* words = uses(layer, expert);
+  for (std::uint32_t word = 0; word < kWords; ++word) {
+    for (std::uint64_t left = words[word]; left != 0; left &= left - 1) {
+      const auto place = word * 64 + static_cast<std::uint32_t>(std::countr_zero(left));
+      match_[(newest - place) % kTokens] += scale_;
+    }
   }
 }
 
@@ -86,7 +96,9 @@ void RoutingEcho::recall(std::uint32_t layer, std::uint32_t newest, std::uint32_
     highest = std::max(highest, match_[best_[i]]);
   for (std::uint32_t i = 0; i < best; ++i) {
     const std::uint32_t lag = best_[i];
-    const float weight = std::exp(kSharpness * (match_[lag] - highest));
+    const float below = kSharpness * (match_[lag] - highest);
+    if (below < kNegligible) continue;
+    const float weight = std::exp(below);
     std::uint32_t ahead = 1;
     for (std::uint32_t span = 0; span < kSpans; ++span) {
       float* seen = seen_.data() + std::size_t{span} * experts_;

@@ -8,8 +8,9 @@
 // the match is over all layers, the layers above speak for the ones below (X-1: the choice of this
 // layer for this token is known, and those of the layers above).
 //
-// The memory is the last kTokens tokens. A call costs one AND and popcount a remembered token and
-// 64 experts, and some additions for each of the kBest best lags.
+// The memory is the last kTokens tokens, as a bit a token for each expert. A call costs an addition
+// for each of those that used one of the experts chosen, three short looks at each lag, and some
+// additions for each of the kBest best ones.
 //
 // Only the constructor allocates.
 
@@ -25,7 +26,7 @@ namespace resid {
 class RoutingEcho {
  public:
   static constexpr std::uint32_t kTokens = 2048;
-  static constexpr std::uint32_t kBest = 64;
+  static constexpr std::uint32_t kBest = 32;
   // The future in spans: the next token, the one after it, the 3rd and 4th, 5th to 8th, to 16th.
   static constexpr std::uint32_t kSpans = 5;
 
@@ -42,7 +43,13 @@ class RoutingEcho {
   }
 
  private:
-  void match(std::uint32_t layer, std::uint32_t newest, std::uint32_t lags);
+  static constexpr std::uint32_t kWords = kTokens / 64;
+
+  std::uint64_t* uses(std::uint32_t layer, ExpertId expert) {
+    return uses_.data() + (std::size_t{layer} * experts_ + expert) * kWords;
+  }
+  void forget(std::uint32_t layer, std::uint32_t newest);
+  void match(std::uint32_t layer, ExpertId expert, std::uint32_t newest);
   std::uint32_t pick_best(std::uint32_t lags);
   void recall(std::uint32_t layer, std::uint32_t newest, std::uint32_t best);
   std::size_t slot(std::uint32_t layer, std::uint32_t token) const {
@@ -51,13 +58,12 @@ class RoutingEcho {
 
   std::uint32_t experts_;
   std::uint32_t used_;
-  std::uint32_t words_;  // of a mask
   float fade_;
   float scale_;                              // makes the best possible match 1
   std::vector<std::uint32_t> tokens_;        // by layer: how many were seen
-  std::vector<std::uint64_t> masks_;         // by layer, token and word
   std::vector<ExpertId> choices_;            // by layer, token and rank
   std::vector<std::uint16_t> lengths_;       // by layer and token: how many were chosen
+  std::vector<std::uint64_t> uses_;          // by layer and expert: bit t % kTokens for token t
   std::vector<float> match_;                 // by lag
   std::array<std::uint32_t, kBest> best_{};  // lags
   std::vector<float> seen_;                  // by span and expert
