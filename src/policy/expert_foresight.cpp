@@ -17,7 +17,7 @@
 // now. So no future is waited for, and no past is kept but the features of one token. Steps are
 // scaled by what a weight has moved so far (Adagrad).
 //
-// A token costs a layer of 64 to 256 experts some ten microseconds: docs/performance.md.
+// A token costs a layer of 32 to 256 experts about twenty microseconds: docs/performance.md.
 
 #include <algorithm>
 #include <array>
@@ -26,6 +26,7 @@
 #include <cstddef>
 
 #include "policy/expert_ranking.hpp"
+#include "policy/fading.hpp"
 #include "policy/routing_echo.hpp"
 
 namespace resid {
@@ -38,8 +39,8 @@ constexpr float kFollowSmoothing = 2.0F;
 constexpr float kRawEchoSmoothing = 0.1F;
 
 constexpr std::array<float, 6> kHalfLives = {2, 4, 8, 16, 64, 256};  // in tokens
-constexpr float kFollowHalfLife = 256;  // in tokens of which the expert was one
-constexpr float kNeverAge = 200;        // the age of what was never used
+constexpr float kFollowHalfLife = 256;    // in tokens of which the expert was one
+constexpr std::uint64_t kNeverAge = 200;  // the age of what was never used, at first
 constexpr float kLogAgeMiddle = 1.5F;
 
 // The features, in this order.
@@ -56,12 +57,14 @@ enum Feature : std::size_t {
 using Weights = std::array<float, kFeatures>;
 
 // Fitted; see above.
-constexpr Weights kStart = {-0.63F,                                        // bias
-                            0.00F,  -0.02F, -0.02F, 0.18F, 0.31F, -0.11F,  // frequencies
-                            -0.01F, 0.15F,                                 // age
-                            0.31F,                                         // what follows
-                            -0.02F, 0.28F,  0.11F,  0.06F, 0.01F,          // echo by span
-                            2.14F};                                        // echo as it is
+constexpr Weights kStart = {
+    -0.72F,                                         // bias
+    -0.02F, -0.03F, -0.02F, 0.18F, 0.30F,  -0.15F,  // frequencies
+    -0.04F, 0.11F,                                  // age
+    0.23F,                                          // what follows
+    -0.01F, 0.30F,  0.14F,  0.06F, -0.01F,          // echo by span
+    2.65F,                                          // echo as it is
+};
 
 // The natural logarithm of a positive number to 2e-5: of m in [1, 2) it is 2 atanh((m-1)/(m+1)),
 // by four terms of its series. Unlike std::log it is done for several experts at once.
@@ -81,7 +84,7 @@ class Layer {
       : experts_(shape.experts),
         base_(static_cast<float>(shape.used) / static_cast<float>(shape.experts)),
         counts_(kHalfLives.size() * experts_, 0.0F),
-        last_(experts_, -kNeverAge),
+        last_(experts_, 0),
         follows_(experts_ * experts_, 0.0F),
         leads_(experts_, 0.0F),
         before_(shape.used, 0),
@@ -123,13 +126,13 @@ class Layer {
     for (std::size_t i = 0; i < kHalfLives.size(); ++i) {
       float* counts = counts_.data() + i * experts_;
       for (std::size_t e = 0; e < experts_; ++e)
-        counts[e] *= fades_[i];
+        counts[e] = faded(counts[e], fades_[i]);
       for (const ExpertId expert : chosen)
         counts[expert] += 1;
       counted_[i] = counted_[i] * fades_[i] + 1;
     }
     for (const ExpertId expert : chosen)
-      last_[expert] = static_cast<float>(tokens_);
+      last_[expert] = tokens_ + kNeverAge;
   }
 
   // The experts of the token before have led to these.
@@ -138,7 +141,7 @@ class Layer {
     for (std::size_t i = 0; i < before_used_; ++i) {
       float* row = follows_.data() + before_[i] * experts_;
       for (std::size_t e = 0; e < experts_; ++e)
-        row[e] *= kFade;
+        row[e] = faded(row[e], kFade);
       for (const ExpertId expert : chosen)
         row[expert] += 1;
       leads_[before_[i]] = leads_[before_[i]] * kFade + 1;
@@ -155,7 +158,7 @@ class Layer {
         out[e] = fast_log((counts[e] + kSmoothing * base_) * scale);
     }
     for (std::size_t e = 0; e < experts_; ++e) {
-      const float age = static_cast<float>(tokens_) - last_[e];
+      const auto age = static_cast<float>(tokens_ + kNeverAge - last_[e]);
       feature(kLogAge)[e] = fast_log(1 + age) - kLogAgeMiddle;
       feature(kInverseAge)[e] = 1 / (1 + age);
     }
@@ -220,10 +223,10 @@ class Layer {
   std::vector<float> counts_;                       // by half life and expert: faded uses
   std::array<float, kHalfLives.size()> counted_{};  // by half life: faded tokens
   std::array<float, kHalfLives.size()> fades_{};
-  std::vector<float> last_;       // by expert: the token of its last use
-  std::vector<float> follows_;    // by expert and expert a token later: faded counts
-  std::vector<float> leads_;      // by expert: faded uses that were followed by anything
-  std::vector<ExpertId> before_;  // what the token before has chosen
+  std::vector<std::uint64_t> last_;  // by expert: the token of its last use, and kNeverAge
+  std::vector<float> follows_;       // by expert and expert a token later: faded counts
+  std::vector<float> leads_;         // by expert: faded uses that were followed by anything
+  std::vector<ExpertId> before_;     // what the token before has chosen
   std::size_t before_used_ = 0;
   std::vector<std::uint8_t> chosen_;  // by expert: by this token
   std::vector<float> features_;       // by feature and expert

@@ -4,13 +4,15 @@
 #include <bit>
 #include <cmath>
 
+#include "policy/fading.hpp"
+
 namespace resid {
 namespace {
 
 // What is left of a match one token later.
 constexpr float kTokenFade = 0.25F;
 // How much more a perfect match weighs than none: exp of this.
-constexpr float kSharpness = 20.0F;
+constexpr float kSharpness = 13.0F;
 constexpr float kNegligible = -7.0F;  // a thousandth of the best
 constexpr std::array<std::uint32_t, RoutingEcho::kSpans> kSpanEnds = {1, 2, 4, 8, 16};
 constexpr std::size_t kGrades = 128;
@@ -34,7 +36,7 @@ void RoutingEcho::choose(std::uint32_t layer, std::span<const ExpertId> chosen) 
   const std::uint32_t lags = std::min(newest, kTokens - 1);
   forget(layer, newest);
   for (std::uint32_t lag = 1; lag <= lags; ++lag)
-    match_[lag] *= fade_;
+    match_[lag] = faded(match_[lag], fade_);
   const std::size_t at = slot(layer, newest);
   lengths_[at] = static_cast<std::uint16_t>(std::min<std::size_t>(chosen.size(), used_));
   for (std::uint32_t rank = 0; rank < lengths_[at]; ++rank) {

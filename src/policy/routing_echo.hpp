@@ -26,7 +26,7 @@ namespace resid {
 class RoutingEcho {
  public:
   static constexpr std::uint32_t kTokens = 2048;
-  static constexpr std::uint32_t kBest = 32;
+  static constexpr std::uint32_t kBest = 64;
   // The future in spans: the next token, the one after it, the 3rd and 4th, 5th to 8th, to 16th.
   static constexpr std::uint32_t kSpans = 5;
 
