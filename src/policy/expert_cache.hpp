@@ -16,10 +16,10 @@
 // was used already goes, and if there is none either, one that is still to come. A cap of 0 is not
 // allowed.
 //
-// The victim is the candidate of least worth, by a look at each resident: 2 ns each (see
-// docs/performance.md), against the milliseconds that the read takes which follows; and worths may
-// change all at once with every token, so that an order kept up to date would cost more. Of equal
-// worths the expert of the lowest number goes.
+// The victim is the candidate of least worth, found by a look at each resident: 2 ns each
+// (docs/performance.md), little beside the read that follows; and worths may change all at once
+// with every token, so that an order kept up to date would cost more. Of equal worths the expert of
+// the lowest number goes.
 //
 // Only the constructor allocates.
 
