@@ -10,10 +10,17 @@
 // Without this a layer's slices are read one after the other, each when its first byte is missed,
 // with one request at the disk at a time.
 
+#include <array>
+
 #include "base/clock.hpp"
 #include "pager/impl.hpp"
 
 namespace resid {
+namespace {
+
+constexpr std::size_t kDistinct = 4096;  // more than any layer has; what is beyond comes by faults
+
+}  // namespace
 
 void Pager::Impl::announce(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index,
                            std::uint64_t now) {
@@ -65,7 +72,7 @@ std::int32_t Pager::layer_of_stack(const void* stack) const {
   return impl_->layer_of(*impl_->regions[where->region], where->offset);
 }
 
-bool Pager::use_experts(const void* stack, std::span<const std::uint32_t> experts) {
+bool Pager::use_experts(const void* stack, std::span<const ExpertId> chosen, std::uint32_t used) {
   Impl& p = *impl_;
   const auto where = p.shown(stack, 1);
   if (!where) return false;
@@ -76,11 +83,22 @@ bool Pager::use_experts(const void* stack, std::span<const std::uint32_t> expert
   // Once a layer, when the first of its stacks that the engine comes to is named.
   const std::int32_t layer = p.layer_of(region, where->offset);
   if (layer == kNoLayer) return false;
+  p.policy->on_routing(static_cast<std::uint32_t>(layer), chosen, used);
+  // A prompt names an expert many times; it is read once.
+  std::array<std::uint64_t, (kExpertsMost + 63) / 64> seen{};
+  std::array<ExpertId, kDistinct> experts;
+  std::size_t distinct = 0;
+  for (const ExpertId expert : chosen) {
+    const std::uint64_t bit = std::uint64_t{1} << expert % 64;
+    if ((seen[expert / 64] & bit) != 0 || distinct == experts.size()) continue;
+    seen[expert / 64] |= bit;
+    experts[distinct++] = expert;
+  }
   const std::uint64_t now = now_ns();
   bump(p.stats.expert_layers);
-  bump(p.stats.expert_asked, experts.size());
+  bump(p.stats.expert_asked, distinct);
   for (const ExpertIndex::Stack& each : region.experts().stacks(layer)) {
-    for (const std::uint32_t expert : experts) {
+    for (const ExpertId expert : std::span(experts).first(distinct)) {
       if (expert >= each.experts) continue;
       for (const ChunkIndex chunk : region.experts().chunks(each, expert))
         p.use_slice(lock, region, chunk, now);

@@ -20,6 +20,7 @@
 #include "base/signals.hpp"
 #include "base/sys.hpp"
 #include "pager/impl.hpp"
+#include "sense/experts.hpp"
 #include "sense/order.hpp"
 
 namespace resid {
@@ -171,6 +172,7 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
     if (!policy) return tl::unexpected(policy.error());
     (*policy)->grow(bytes);
     (*policy)->declare_sequence(forward_order(files, (*policy)->ranks_experts()));
+    if ((*policy)->ranks_experts()) (*policy)->declare_experts(expert_map(files));
 
     Lock lock(p.mutex);
     if (p.regions.size() != seen) continue;

@@ -122,12 +122,12 @@ class Pager {
   // How many bytes of the range lie in resident chunks.
   std::uint64_t resident_under(const void* address, std::uint64_t bytes) const;
 
-  // The workload is about to read these experts of a layer, each named once: what is missing of
-  // their slices, in every stacked tensor of the layer, is demanded together. `stack`: where the
-  // layer's first stacked tensor starts in an app view; for any other address nothing happens and
-  // the answer is false, so that an engine may say it at each of the layer's matrix products. So it
-  // is with policies that do not rank experts.
-  bool use_experts(const void* stack, std::span<const std::uint32_t> experts);
+  // A router has chosen `used` experts for each token of a batch: `chosen` has them token by token.
+  // What is missing of their slices, in every stacked tensor of the layer, is demanded together.
+  // `stack`: where the layer's first stacked tensor starts in an app view; for any other address
+  // nothing happens and the answer is false, so that an engine may say it at each of the layer's
+  // matrix products. So it is with policies that do not rank experts.
+  bool use_experts(const void* stack, std::span<const ExpertId> chosen, std::uint32_t used);
 
   // The layer whose first stacked expert tensor starts at this address; kNoLayer for any other.
   std::int32_t layer_of_stack(const void* stack) const;

@@ -20,9 +20,12 @@
 #include <span>
 #include <string_view>
 
+#include "base/expert_id.hpp"
 #include "base/status.hpp"
 
 namespace resid {
+
+struct ExpertMap;  // policy/expert_map.hpp
 
 using ChunkId = std::uint32_t;  // over all regions, in the order of their bytes
 inline constexpr ChunkId kNoChunk = 0xffffffffU;
@@ -102,6 +105,12 @@ class Policy {
   // Wants the declared order without the slices of experts: which of them come next is not in it,
   // and on_access() tells of each one that is used.
   virtual bool ranks_experts() const { return false; }
+  // Which chunks are slices; as declare_sequence(), after grow() and before any candidate is told.
+  virtual void declare_experts(const ExpertMap& /*map*/) {}
+  // The router of `layer`, as numbered in the model, has chosen `used` experts for each token of a
+  // batch, token by token, in falling order of weight. Told before on_access() of the slices.
+  virtual void on_routing(std::uint32_t /*layer*/, std::span<const ExpertId> /*chosen*/,
+                          std::uint32_t /*used*/) {}
 
   // ---- For policies that plan what stays (layer_order_spread); the others have no plan.
 
@@ -127,7 +136,8 @@ class Policy {
   virtual OrderReport order_report() const { return {}; }
 };
 
-// `lru`, `layer_order_learned`, `layer_order_declared`, `layer_order_spread`, `expert_lru`. The
+// `lru`, `layer_order_learned`, `layer_order_declared`, `layer_order_spread`, `expert_lru`,
+// `expert_foresight`. The
 // failure lists the names that exist.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name);
 std::span<const std::string_view> policy_names();

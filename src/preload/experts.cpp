@@ -1,9 +1,8 @@
 // The preload library's end of the ggml backend (ggml/backend/routed.h): which experts a layer's
-// router chose, once for all tokens of a batch, goes to the pager.
+// router chose for each token of a batch goes to the pager.
 
-#include <algorithm>
-#include <array>
 #include <cstring>
+#include <vector>
 
 #include "ggml/backend/routed.h"
 #include "preload/export.hpp"
@@ -12,32 +11,25 @@
 namespace resid::preload {
 namespace {
 
-// More than any model has; a layer with more is served by its faults.
-constexpr std::uint32_t kMostExperts = 4096;
-
 void routed(const resid_routed& call) {
   Pager* pager = Session::pager();
-  if (pager == nullptr || call.experts > kMostExperts) return;
+  // The limit of an engine's batch; what is larger comes by its faults.
+  constexpr std::uint64_t kMost = 1U << 22;
+  const std::uint64_t ids = std::uint64_t{call.used} * call.tokens;
+  if (pager == nullptr || call.experts > kExpertsMost || ids == 0 || ids > kMost) return;
   const Inside inside;
-  // A prompt names an expert many times; it is read once.
-  std::array<std::uint64_t, kMostExperts / 64> seen{};
-  std::array<std::uint32_t, kMostExperts> distinct;
-  std::uint32_t count = 0;
+  std::vector<ExpertId> chosen;
+  chosen.reserve(ids);
   const auto* rows = static_cast<const char*>(call.ids);
   for (std::uint32_t t = 0; t < call.tokens; ++t) {
     for (std::uint32_t u = 0; u < call.used; ++u) {
       std::int32_t id = 0;
       std::memcpy(&id, rows + t * call.token_stride + u * call.used_stride, sizeof id);
-      if (id < 0 || static_cast<std::uint32_t>(id) >= call.experts) continue;
-      const auto expert = static_cast<std::uint32_t>(id);
-      std::uint64_t& word = seen[expert / 64];
-      const std::uint64_t bit = std::uint64_t{1} << expert % 64;
-      if ((word & bit) != 0) continue;
-      word |= bit;
-      distinct[count++] = expert;
+      if (id < 0 || static_cast<std::uint32_t>(id) >= call.experts) return;  // no routing of ours
+      chosen.push_back(static_cast<ExpertId>(id));
     }
   }
-  pager->use_experts(call.stack, std::span(distinct).first(count));
+  pager->use_experts(call.stack, chosen, call.used);
   Session* session = Session::get();
   RoutingSpool* spool = session->routing_spool();
   if (spool == nullptr) return;

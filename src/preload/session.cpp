@@ -176,7 +176,7 @@ Result<void> Session::start_pager(const Opened& model) {
     // Which expert comes next is not in the order, so that a plan for it would stream the wrong
     // ones.
     const bool experts = file.layers > 0 && file.experts != 0;
-    const char* of_experts = routing_.load() ? "expert_lru" : "layer_order_declared";
+    const char* of_experts = routing_.load() ? "expert_foresight" : "layer_order_declared";
     pager.policy = experts ? of_experts : "layer_order_spread";
     copy_text(page_->config.policy, pager.policy);  // the report names what ran
   }

@@ -118,7 +118,7 @@ def case_experts(b):
         check(done.returncode == 0 and done.stdout == plain.stdout, f"{ram} %: the same text")
         check_report(report, ram)
         routed = report["experts"]
-        check(report["policy"] == "expert_lru", f"the report names the policy: {report['policy']}")
+        check(report["policy"] == "expert_foresight", f"the report names the policy: {report['policy']}")
         # One graph for the prompt and one for each further token; each layer speaks once.
         check(routed["layers_routed"] == layers * tokens, f"every layer of every graph: {routed}")
         check(routed["sensor"] == "ggml_backend", "the report names the sensor")
@@ -180,8 +180,8 @@ def case_routing(b):
 
 def case_policies(b):
     plain = b.plain(b.generate(PROMPTS[0]))
-    for policy in ("lru", "layer_order_learned", "layer_order_declared"):
-        for prefetch in ("off", "on"):
+    for policy in ("lru", "layer_order_learned", "layer_order_declared", "expert_lru"):
+        for prefetch in ("off", "on") if policy != "expert_lru" else ("off",):
             done, report = b.paged(["--ram", "30%", "--policy", policy, "--prefetch", prefetch, "--eager-reconcile"],
                                    b.generate(PROMPTS[0]))
             check(done.returncode == 0 and done.stdout == plain.stdout, f"{policy}, prefetch {prefetch}: the same text")

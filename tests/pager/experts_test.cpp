@@ -45,8 +45,8 @@ std::uint64_t slice(std::uint32_t layer, std::uint32_t stack, std::uint32_t expe
 }
 
 struct ExpertRig {
-  explicit ExpertRig(PagerConfig config) {
-    config.policy = "expert_lru";
+  explicit ExpertRig(PagerConfig config, const char* policy = "expert_lru") {
+    config.policy = policy;
     auto made = Pager::create(config, stats, &Failures::hook, &failures);
     if (!made) std::abort();
     pager = std::move(*made);
@@ -59,8 +59,9 @@ struct ExpertRig {
     if (!mapped) std::abort();
     view = static_cast<const std::uint8_t*>(*mapped);
   }
-  bool use(std::uint32_t layer, std::vector<std::uint32_t> experts) {
-    return pager->use_experts(view + slice(layer, 0, 0), experts);
+  bool use(std::uint32_t layer, std::vector<ExpertId> experts) {
+    const auto used = static_cast<std::uint32_t>(experts.size());
+    return pager->use_experts(view + slice(layer, 0, 0), experts, used);
   }
   bool resident(std::uint32_t layer, std::uint32_t expert) const {
     std::uint64_t sum = 0;
@@ -112,17 +113,17 @@ TEST(Experts, WhatIsResidentIsNotReadAgain) {
 
 TEST(Experts, OnlyTheFirstStackOfALayerSpeaksForIt) {
   ExpertRig rig(eager(16 * MiB));
-  EXPECT_FALSE(rig.pager->use_experts(rig.view + slice(0, 1, 0), std::vector<std::uint32_t>{1}));
-  EXPECT_FALSE(rig.pager->use_experts(rig.view + slice(0, 0, 1), std::vector<std::uint32_t>{1}));
-  EXPECT_FALSE(rig.pager->use_experts(rig.view, std::vector<std::uint32_t>{1}));
-  EXPECT_FALSE(rig.pager->use_experts(&rig, std::vector<std::uint32_t>{1}));
+  EXPECT_FALSE(rig.pager->use_experts(rig.view + slice(0, 1, 0), std::vector<ExpertId>{1}, 1));
+  EXPECT_FALSE(rig.pager->use_experts(rig.view + slice(0, 0, 1), std::vector<ExpertId>{1}, 1));
+  EXPECT_FALSE(rig.pager->use_experts(rig.view, std::vector<ExpertId>{1}, 1));
+  EXPECT_FALSE(rig.pager->use_experts(&rig, std::vector<ExpertId>{1}, 1));
   rig.pager->settle();
   EXPECT_EQ(rig.stats.bytes_fetched.load(), 0U);
 }
 
 TEST(Experts, AnExpertThatDoesNotExistIsIgnored) {
   ExpertRig rig(eager(16 * MiB));
-  EXPECT_TRUE(rig.use(1, {kExperts, 0xffffffffU, 2}));
+  EXPECT_TRUE(rig.use(1, {kExperts, 0xffff, 2}));
   rig.pager->settle();
   EXPECT_TRUE(rig.resident(1, 2));
   EXPECT_EQ(rig.stats.bytes_fetched.load(), 3 * kSlice);
@@ -131,7 +132,7 @@ TEST(Experts, AnExpertThatDoesNotExistIsIgnored) {
 TEST(Experts, TheOneUsedLongestAgoGoesThoughItNeverFaultedAgain) {
   constexpr std::uint64_t kBudget = 9 * kSlice;  // three experts
   ExpertRig rig(eager(kBudget));
-  for (const std::uint32_t expert : {0U, 1U, 2U}) {
+  for (ExpertId expert = 0; expert < 3; ++expert) {
     rig.use(0, {expert});
     rig.pager->settle();
   }
@@ -156,9 +157,12 @@ TEST(Experts, ATouchOfWhatIsOnItsWayWaitsForIt) {
   }
 }
 
-TEST(Experts, ABatchLargerThanTheBudgetStillGivesEveryByte) {
+class EveryRanking : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, EveryRanking, ::testing::Values("expert_lru", "expert_foresight"));
+
+TEST_P(EveryRanking, ABatchLargerThanTheBudgetStillGivesEveryByte) {
   constexpr std::uint64_t kBudget = 4 * kSlice;
-  ExpertRig rig(eager(kBudget));
+  ExpertRig rig(eager(kBudget), GetParam());
   for (int token = 0; token < 3; ++token) {
     for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
       rig.use(layer, {0, 1, 2, 3, 4, 5, 6, 7});
@@ -169,11 +173,32 @@ TEST(Experts, ABatchLargerThanTheBudgetStillGivesEveryByte) {
   rig.expect_clean(kBudget);
 }
 
+// What repeats is kept, though others were used since: by age it would be the first to go.
+TEST(Experts, WithForesightWhatComesBackEveryFourthTokenOutlivesWhatCameOnce) {
+  constexpr std::uint64_t kBudget = 12 * kSlice;  // four experts
+  std::uint64_t missing[2] = {};
+  for (const bool foresight : {false, true}) {
+    ExpertRig rig(eager(kBudget), foresight ? "expert_foresight" : "expert_lru");
+    std::mt19937 random(1);
+    for (int token = 0; token < 400; ++token) {
+      // One after another three that always come, then one of the others.
+      const auto odd = static_cast<ExpertId>(3 + random() % 5);
+      rig.use(0, {static_cast<ExpertId>(token % 4 == 3 ? odd : token % 4)});
+      rig.pager->settle();
+      rig.use(0, {static_cast<ExpertId>(3 + random() % 5)});
+      rig.pager->settle();
+    }
+    missing[foresight ? 1 : 0] = rig.stats.expert_missing_bytes.load();
+    rig.expect_clean(kBudget);
+  }
+  EXPECT_LT(missing[1], missing[0]);
+}
+
 // Two engines' worth of threads: each says what it will read, then reads it, at a budget that holds
 // a part of that.
-TEST(Experts, ThreadsThatRouteAndReadAtOnceGetTheirBytes) {
+TEST_P(EveryRanking, ThreadsThatRouteAndReadAtOnceGetTheirBytes) {
   constexpr std::uint64_t kBudget = 14 * kSlice;
-  ExpertRig rig(eager(kBudget));
+  ExpertRig rig(eager(kBudget), GetParam());
   std::atomic<std::uint64_t> wrong{0};
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 2; ++t) {
@@ -181,11 +206,11 @@ TEST(Experts, ThreadsThatRouteAndReadAtOnceGetTheirBytes) {
       std::mt19937 random(t);
       for (int i = 0; i < 300; ++i) {
         const std::uint32_t layer = random() % kLayers;
-        const std::vector<std::uint32_t> chosen{static_cast<std::uint32_t>(random() % 4),
-                                                static_cast<std::uint32_t>(4 + random() % 4)};
+        const std::vector<ExpertId> chosen{static_cast<ExpertId>(random() % 4),
+                                           static_cast<ExpertId>(4 + random() % 4)};
         rig.use(layer, chosen);
         for (std::uint32_t s = 0; s < 3; ++s) {
-          for (const std::uint32_t e : chosen) {
+          for (const ExpertId e : chosen) {
             const std::uint64_t begin = slice(layer, s, e);
             wrong += rig.store.mismatches(rig.view, begin, begin + kSlice);
           }

@@ -1,0 +1,185 @@
+// `expert_foresight`: of a mixture-of-experts model, the slices of the expert that will be missed
+// least go first, of whatever layer; what every token reads goes only when no slice is left, by its
+// next use in the declared order.
+//
+// How much an expert will be missed is estimated from all that the routers have chosen
+// (expert_foresight.cpp); this file knows which chunks are candidates, and whom not to take:
+//
+//   E-1  What was chosen in the last kHeld calls stays while there is another: a layer's slices are
+//        read until the next layer speaks, and some may not have come yet.
+//   E-2  Until a router has spoken there is nothing to go by but age; then slices go as in
+//        `expert_lru`.
+//   E-3  Candidates that are neither slices nor in the order (rows of the embedding) go first, the
+//        oldest of them, while they hold more than a 32nd of the budget; else after the slices.
+//
+// The victim is found by a look at each expert that has a candidate, 2 ns each: worths change for a
+// whole layer with every token, so that an order kept up to date would cost more than it saves.
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "policy/age_queue.hpp"
+#include "policy/declared_policy.hpp"
+#include "policy/expert_map.hpp"
+#include "policy/policies.hpp"
+
+namespace resid {
+namespace {
+
+constexpr std::uint64_t kHeld = 2;
+constexpr std::size_t kLearned = 64;  // tokens of a batch
+constexpr std::uint64_t kOutsideShare = 32;
+
+class ExpertForesightPolicy final : public DeclaredPolicy {
+ public:
+  std::string_view name() const override { return "expert_foresight"; }
+  bool ranks_experts() const override { return true; }
+
+  void grow(std::span<const std::uint32_t> bytes) override {
+    DeclaredPolicy::grow(bytes);
+    slice_ages_.grow(static_cast<std::uint32_t>(bytes.size()));
+    bytes_.assign(bytes.begin(), bytes.end());
+    next_.resize(bytes.size(), kNoChunk);
+    prev_.resize(bytes.size(), kNoChunk);
+  }
+
+  void declare_experts(const ExpertMap& map) override {
+    if (map.shape.layers == 0) return;
+    // Before any candidate is told: a policy is made anew when chunks are added.
+    ranking_ = make_expert_foresight(map.shape);
+    places_ = map.places;
+    layer_numbers_ = map.layer_numbers;
+    experts_.assign(std::size_t{map.shape.layers} * map.shape.experts, Expert{});
+  }
+
+  // Chunks may come into the order or leave it.
+  void declare_sequence(std::span<const ChunkId> sequence) override {
+    DeclaredPolicy::declare_sequence(sequence);
+    outside_bytes_ = 0;
+    for (ChunkId chunk = 0; chunk < bytes_.size(); ++chunk)
+      outside_bytes_ += ages_.contains(chunk) ? bytes_[chunk] : 0;
+  }
+
+  void set_room(std::uint64_t budget, std::uint64_t /*window*/) override { budget_ = budget; }
+
+  void on_routing(std::uint32_t layer, std::span<const ExpertId> chosen,
+                  std::uint32_t used) override {
+    if (!ranking_ || used == 0) return;
+    const auto at = std::lower_bound(layer_numbers_.begin(), layer_numbers_.end(), layer);
+    if (at == layer_numbers_.end() || *at != layer) return;
+    const auto place = static_cast<std::uint32_t>(at - layer_numbers_.begin());
+    ++calls_;
+    for (const ExpertId expert : chosen) {
+      if (expert < ranking_->shape().experts) experts_[index(place, expert)].held_in = calls_;
+    }
+    // Of a long prompt the end says enough, and the caller holds a lock.
+    const std::size_t learned = std::min(chosen.size() / used, kLearned) * used;
+    for (std::span<const ExpertId> left = chosen.last(learned); left.size() >= used;
+         left = left.subspan(used)) {
+      learn(place, left.first(std::min(used, ranking_->shape().used)));
+    }
+  }
+
+  void on_fault(ChunkId chunk) override {
+    is_slice(chunk) ? slice_ages_.touch(chunk) : DeclaredPolicy::on_fault(chunk);
+  }
+  void on_access(ChunkId chunk) override {
+    is_slice(chunk) ? slice_ages_.touch(chunk) : DeclaredPolicy::on_access(chunk);
+  }
+
+  void candidate(ChunkId chunk) override {
+    if (!is_slice(chunk)) {
+      if (known(chunk) && !is_candidate(chunk) && !order_.contains(chunk))
+        outside_bytes_ += bytes_[chunk];
+      DeclaredPolicy::candidate(chunk);
+      return;
+    }
+    if (slice_ages_.contains(chunk)) return;
+    slice_ages_.arrive(chunk);
+    slice_ages_.insert(chunk);
+    Expert& expert = experts_[index(places_[chunk].layer, places_[chunk].expert)];
+    next_[chunk] = expert.first;
+    prev_[chunk] = kNoChunk;
+    if (expert.first != kNoChunk) prev_[expert.first] = chunk;
+    expert.first = chunk;
+  }
+
+  void withdraw(ChunkId chunk) override {
+    if (!is_slice(chunk)) {
+      if (known(chunk) && ages_.contains(chunk)) outside_bytes_ -= bytes_[chunk];
+      DeclaredPolicy::withdraw(chunk);
+      return;
+    }
+    if (!slice_ages_.contains(chunk)) return;
+    slice_ages_.leave(chunk);
+    slice_ages_.erase(chunk);
+    Expert& expert = experts_[index(places_[chunk].layer, places_[chunk].expert)];
+    if (prev_[chunk] != kNoChunk)
+      next_[prev_[chunk]] = next_[chunk];
+    else
+      expert.first = next_[chunk];
+    if (next_[chunk] != kNoChunk) prev_[next_[chunk]] = prev_[chunk];
+  }
+
+  ChunkId select_victim() override {
+    if (outside_bytes_ > budget_ / kOutsideShare) return ages_.oldest();  // E-3
+    const ChunkId slice = calls_ == 0 ? slice_ages_.oldest() : least_missed();
+    return slice != kNoChunk ? slice : DeclaredPolicy::select_victim();
+  }
+
+ private:
+  void learn(std::uint32_t place, std::span<const ExpertId> token) {
+    for (const ExpertId expert : token) {
+      if (expert >= ranking_->shape().experts) return;  // no choice of this model's
+    }
+    ranking_->choose(place, token);
+    for (const ExpertId expert : token)
+      ranking_->use(place, expert);
+  }
+
+  struct Expert {
+    ChunkId first = kNoChunk;  // of its candidates
+    std::uint64_t held_in = 0;
+  };
+  std::size_t index(std::uint32_t layer, ExpertId expert) const {
+    return std::size_t{layer} * ranking_->shape().experts + expert;
+  }
+  bool is_slice(ChunkId chunk) const {
+    return chunk < places_.size() && places_[chunk].layer != ExpertPlace::kNone;
+  }
+
+  ChunkId least_missed() {
+    const std::span<const double> worth = ranking_->worth();
+    const Expert* best = nullptr;
+    double least = 0;
+    for (std::size_t i = 0; i < experts_.size(); ++i) {
+      const Expert& expert = experts_[i];
+      const bool held = expert.held_in != 0 && calls_ - expert.held_in < kHeld;  // E-1
+      if (expert.first == kNoChunk || held) continue;
+      if (best != nullptr && worth[i] >= least) continue;
+      best = &expert;
+      least = worth[i];
+    }
+    return best != nullptr ? best->first : slice_ages_.oldest();
+  }
+
+  std::unique_ptr<ExpertRanking> ranking_;  // null: a model without experts
+  std::vector<ExpertPlace> places_;
+  std::vector<std::uint32_t> layer_numbers_;
+  std::vector<Expert> experts_;       // by layer and expert
+  std::vector<ChunkId> next_, prev_;  // candidates of one expert
+  std::vector<std::uint32_t> bytes_;  // by chunk
+  AgeQueue slice_ages_;               // members: the candidates that are slices
+  std::uint64_t outside_bytes_ = 0;   // of candidates that are neither slices nor in the order
+  std::uint64_t budget_ = 0;
+  std::uint64_t calls_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_expert_foresight() {
+  return std::make_unique<ExpertForesightPolicy>();
+}
+
+}  // namespace resid
