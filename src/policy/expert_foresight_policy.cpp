@@ -9,8 +9,10 @@
 //        read until the next layer speaks, and some may not have come yet.
 //   E-2  Until a router has spoken there is nothing to go by but age; then slices go as in
 //        `expert_lru`.
-//   E-3  Candidates that are neither slices nor in the order (rows of the embedding) go first, the
-//        oldest of them, while they hold more than a 32nd of the budget; else after the slices.
+//   E-3  Candidates that are neither slices nor in the order (rows of the embedding, and the seams
+//        that two experts share) go by age: first, when no token has used them for kStale tokens
+//        or when they hold more than an eighth of the budget; else after the slices. They are
+//        small, and a small read costs the disk nearly what a slice does.
 //
 // The victim is found by a look at each expert that has a candidate, 2 ns each: worths change for a
 // whole layer with every token, so that an order kept up to date would cost more than it saves.
@@ -29,7 +31,8 @@ namespace {
 
 constexpr std::uint64_t kHeld = 2;
 constexpr std::size_t kLearned = 64;  // tokens of a batch
-constexpr std::uint64_t kOutsideShare = 32;
+constexpr std::uint64_t kStale = 32;
+constexpr std::uint64_t kOutsideShare = 8;
 
 class ExpertForesightPolicy final : public DeclaredPolicy {
  public:
@@ -40,6 +43,7 @@ class ExpertForesightPolicy final : public DeclaredPolicy {
     DeclaredPolicy::grow(bytes);
     slice_ages_.grow(static_cast<std::uint32_t>(bytes.size()));
     bytes_.assign(bytes.begin(), bytes.end());
+    used_in_.resize(bytes.size(), 0);
     next_.resize(bytes.size(), kNoChunk);
     prev_.resize(bytes.size(), kNoChunk);
   }
@@ -82,17 +86,19 @@ class ExpertForesightPolicy final : public DeclaredPolicy {
   }
 
   void on_fault(ChunkId chunk) override {
+    note_use(chunk);
     is_slice(chunk) ? slice_ages_.touch(chunk) : DeclaredPolicy::on_fault(chunk);
   }
   void on_access(ChunkId chunk) override {
+    note_use(chunk);
     is_slice(chunk) ? slice_ages_.touch(chunk) : DeclaredPolicy::on_access(chunk);
   }
 
   void candidate(ChunkId chunk) override {
     if (!is_slice(chunk)) {
-      if (known(chunk) && !is_candidate(chunk) && !order_.contains(chunk))
-        outside_bytes_ += bytes_[chunk];
+      const bool was = known(chunk) && ages_.contains(chunk);
       DeclaredPolicy::candidate(chunk);
+      if (!was && known(chunk) && ages_.contains(chunk)) outside_bytes_ += bytes_[chunk];
       return;
     }
     if (slice_ages_.contains(chunk)) return;
@@ -123,12 +129,21 @@ class ExpertForesightPolicy final : public DeclaredPolicy {
   }
 
   ChunkId select_victim() override {
-    if (outside_bytes_ > budget_ / kOutsideShare) return ages_.oldest();  // E-3
+    const ChunkId outside = ages_.oldest();
+    const std::uint64_t stale = kStale * layer_numbers_.size();
+    if (outside != kNoChunk &&
+        (calls_ - used_in_[outside] > stale || outside_bytes_ > budget_ / kOutsideShare)) {
+      return outside;  // E-3
+    }
     const ChunkId slice = calls_ == 0 ? slice_ages_.oldest() : least_missed();
     return slice != kNoChunk ? slice : DeclaredPolicy::select_victim();
   }
 
  private:
+  void note_use(ChunkId chunk) {
+    if (known(chunk)) used_in_[chunk] = calls_;
+  }
+
   void learn(std::uint32_t place, std::span<const ExpertId> token) {
     for (const ExpertId expert : token) {
       if (expert >= ranking_->shape().experts) return;  // no choice of this model's
@@ -167,11 +182,12 @@ class ExpertForesightPolicy final : public DeclaredPolicy {
   std::unique_ptr<ExpertRanking> ranking_;  // null: a model without experts
   std::vector<ExpertPlace> places_;
   std::vector<std::uint32_t> layer_numbers_;
-  std::vector<Expert> experts_;       // by layer and expert
-  std::vector<ChunkId> next_, prev_;  // candidates of one expert
-  std::vector<std::uint32_t> bytes_;  // by chunk
-  AgeQueue slice_ages_;               // members: the candidates that are slices
-  std::uint64_t outside_bytes_ = 0;   // of candidates that are neither slices nor in the order
+  std::vector<Expert> experts_;         // by layer and expert
+  std::vector<ChunkId> next_, prev_;    // candidates of one expert
+  std::vector<std::uint32_t> bytes_;    // by chunk
+  std::vector<std::uint64_t> used_in_;  // by chunk: the call of its last use
+  AgeQueue slice_ages_;                 // members: the candidates that are slices
+  std::uint64_t outside_bytes_ = 0;     // of candidates that are neither slices nor in the order
   std::uint64_t budget_ = 0;
   std::uint64_t calls_ = 0;
 };

@@ -17,7 +17,7 @@ struct ExpertPlace {
 
 struct ExpertMap {
   ExpertShape shape;                         // layers 0: no experts
-  std::vector<ExpertPlace> places;           // by chunk; seams belong to one of their slices
+  std::vector<ExpertPlace> places;           // by chunk; seams, which two slices share, are none
   std::vector<std::uint32_t> layer_numbers;  // as in the model, rising; by position
 };
 

@@ -7,7 +7,7 @@ namespace resid {
 namespace {
 
 bool is_slice(const Chunk& chunk) {
-  return is_routed(chunk.role) && chunk.layer >= 0 && chunk.expert >= 0 &&
+  return is_routed(chunk.role) && !chunk.seam && chunk.layer >= 0 && chunk.expert >= 0 &&
          chunk.expert <= std::numeric_limits<ExpertId>::max();
 }
 
