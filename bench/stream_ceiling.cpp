@@ -264,8 +264,8 @@ int main(int argc, char** argv) {
             " : name a readable file on a disk");
   const off_t end = ::lseek(fd.get(), 0, SEEK_END);
   const auto file = end > 0 ? static_cast<std::uint64_t>(end) / kChunk * kChunk : 0;
-  if (file < 16 * kChunk)
-    give_up(std::string(argv[2]) + " : smaller than 32 MiB : name a larger file");
+  if (file < 4 * kChunk)
+    give_up(std::string(argv[2]) + " : smaller than 8 MiB : name a larger file");
   if (verb == "rates") return rates(fd, file);
   const double percent = std::strtod(argv[3], nullptr);
   const auto tokens = static_cast<unsigned>(std::strtoul(argv[4], nullptr, 10));
