@@ -45,6 +45,10 @@ ExpertIndex ExpertIndex::make(const ModelFile& file, const ChunkPlan& plan) {
     }
   }
   index.starts_.push_back(static_cast<std::uint32_t>(index.chunks_.size()));
+  for (const Stack& stack : index.stacks_) {
+    const auto& firsts = index.first_stacks_;
+    if (firsts.empty() || firsts.back().layer != stack.layer) index.first_stacks_.push_back(stack);
+  }
   return index;
 }
 

@@ -29,6 +29,8 @@ class ExpertIndex {
   };
   // The stacks of one layer in the order in which they are read; empty when it has none.
   std::span<const Stack> stacks(std::int32_t layer) const;
+  // The first stack of each layer.
+  std::span<const Stack> first_stacks() const { return first_stacks_; }
   // Chunks of one expert's slice, by offset. `expert` < stack.experts.
   std::span<const ChunkIndex> chunks(const Stack& stack, std::uint32_t expert) const {
     const std::uint32_t at = stack.first + expert;
@@ -37,6 +39,7 @@ class ExpertIndex {
 
  private:
   std::vector<Stack> stacks_;                // by layer, then role
+  std::vector<Stack> first_stacks_;          // by layer
   std::vector<std::uint32_t> layer_begins_;  // by layer, and one more: into stacks_
   std::vector<std::uint32_t> starts_;        // by stack and expert, and one more: into chunks_
   std::vector<ChunkIndex> chunks_;

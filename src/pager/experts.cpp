@@ -10,7 +10,9 @@
 // Without this a layer's slices are read one after the other, each when its first byte is missed,
 // with one request at the disk at a time.
 
+#include <algorithm>
 #include <array>
+#include <bit>
 
 #include "base/clock.hpp"
 #include "pager/impl.hpp"
@@ -30,7 +32,8 @@ void Pager::Impl::announce(Lock& lock, Region& region, ChunkSpan span, ChunkInde
   raise_to(stats.queue_high_water, demand.size);
 }
 
-void Pager::Impl::use_slice(Lock& lock, Region& region, ChunkIndex index, std::uint64_t now) {
+void Pager::Impl::use_slice(Lock& lock, Region& region, ChunkIndex index, std::uint64_t now,
+                            std::uint64_t& room) {
   const ChunkSpan span = region.plan().span(region.plan()[index].offset, true);
   const ChunkId id = region.first_chunk + index;
   const std::uint32_t bytes = region.plan()[index].bytes;
@@ -38,6 +41,8 @@ void Pager::Impl::use_slice(Lock& lock, Region& region, ChunkIndex index, std::u
   switch (region.chunk(index).phase()) {
     case ChunkPhase::absent:
       bump(stats.expert_missing_bytes, bytes);
+      if (room < bytes) break;
+      room -= bytes;
       announce(lock, region, span, index, now);
       break;
     case ChunkPhase::fetching:
@@ -52,17 +57,18 @@ void Pager::Impl::use_slice(Lock& lock, Region& region, ChunkIndex index, std::u
   // The seams as well: they are this slice's too, and as young.
   for (ChunkIndex i = span.first; i < span.first + span.count; ++i) {
     policy->on_access(region.first_chunk + i);
-    if (region.chunk(i).phase() == ChunkPhase::absent) announce(lock, region, {i, 1}, i, now);
+    if (region.plan()[i].seam && region.chunk(i).phase() == ChunkPhase::absent) {
+      announce(lock, region, {i, 1}, i, now);
+    }
   }
 }
 
 std::int32_t Pager::Impl::layer_of(const Region& region, std::uint64_t offset) const {
-  const ChunkPlan& plan = region.plan();
-  if (offset >= plan.file_bytes()) return kNoLayer;
-  const std::int32_t layer = plan[plan.find(offset)].layer;
-  const auto stacks = region.experts().stacks(layer);
-  const bool first = !stacks.empty() && region.file().tensors[stacks[0].tensor].offset == offset;
-  return first ? layer : kNoLayer;
+  // By the tensor, not by the chunk: the page where it starts may be another tensor's too.
+  for (const ExpertIndex::Stack& stack : region.experts().first_stacks()) {
+    if (region.file().tensors[stack.tensor].offset == offset) return stack.layer;
+  }
+  return kNoLayer;
 }
 
 std::int32_t Pager::layer_of_stack(const void* stack) const {
@@ -84,16 +90,20 @@ bool Pager::use_experts(const void* stack, std::span<const ExpertId> chosen, std
   const std::int32_t layer = p.layer_of(region, where->offset);
   if (layer == kNoLayer) return false;
   p.policy->on_routing(static_cast<std::uint32_t>(layer), chosen, used);
-  // A prompt names an expert many times; it is read once.
+  // A prompt names an expert many times; it is read once. In rising order, as ggml computes them.
   std::array<std::uint64_t, (kExpertsMost + 63) / 64> seen{};
+  for (const ExpertId expert : chosen)
+    seen[expert / 64] |= std::uint64_t{1} << expert % 64;
   std::array<ExpertId, kDistinct> experts;
   std::size_t distinct = 0;
-  for (const ExpertId expert : chosen) {
-    const std::uint64_t bit = std::uint64_t{1} << expert % 64;
-    if ((seen[expert / 64] & bit) != 0 || distinct == experts.size()) continue;
-    seen[expert / 64] |= bit;
-    experts[distinct++] = expert;
+  for (std::size_t word = 0; word < seen.size(); ++word) {
+    for (std::uint64_t bits = seen[word]; bits != 0 && distinct < experts.size(); bits &= bits - 1)
+      experts[distinct++] =
+          static_cast<ExpertId>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
   }
+  // What is announced beyond that would push out what was, before it is used: it comes by faults.
+  const std::uint64_t free = p.budget.limit() - std::min(p.budget.limit(), p.budget.pinned);
+  std::uint64_t room = free / 2;
   const std::uint64_t now = now_ns();
   bump(p.stats.expert_layers);
   bump(p.stats.expert_asked, distinct);
@@ -101,7 +111,7 @@ bool Pager::use_experts(const void* stack, std::span<const ExpertId> chosen, std
     for (const ExpertId expert : std::span(experts).first(distinct)) {
       if (expert >= each.experts) continue;
       for (const ChunkIndex chunk : region.experts().chunks(each, expert))
-        p.use_slice(lock, region, chunk, now);
+        p.use_slice(lock, region, chunk, now, room);
     }
   }
   p.start_reads(lock);

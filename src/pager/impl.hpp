@@ -205,8 +205,9 @@ struct Pager::Impl {
   // ---- experts.cpp
   // The layer whose first stack starts at `offset`, or kNoLayer.
   std::int32_t layer_of(const Region& region, std::uint64_t offset) const;
-  // The workload is about to read this slice.
-  void use_slice(Lock& lock, Region& region, ChunkIndex index, std::uint64_t now);
+  // The workload is about to read this slice. `room`: what may still be announced.
+  void use_slice(Lock& lock, Region& region, ChunkIndex index, std::uint64_t now,
+                 std::uint64_t& room);
   // Begins a fetch of what will be touched for certain, but is not waited for yet.
   void announce(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index, std::uint64_t now);
 

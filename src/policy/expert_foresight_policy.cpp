@@ -32,6 +32,7 @@ namespace {
 constexpr std::uint64_t kHeld = 2;
 constexpr std::size_t kLearned = 64;  // tokens of a batch
 constexpr std::uint64_t kStale = 32;
+constexpr std::uint64_t kPairsMost = 1ULL << 26;  // 256 MiB
 constexpr std::uint64_t kOutsideShare = 8;
 
 class ExpertForesightPolicy final : public DeclaredPolicy {
@@ -49,7 +50,10 @@ class ExpertForesightPolicy final : public DeclaredPolicy {
   }
 
   void declare_experts(const ExpertMap& map) override {
-    if (map.shape.layers == 0) return;
+    // What a table of who follows whom would take in a model of absurd shape: by age, then.
+    const std::uint64_t pairs =
+        std::uint64_t{map.shape.layers} * map.shape.experts * map.shape.experts;
+    if (pairs == 0 || pairs > kPairsMost || map.shape.used > kExpertsUsedMost) return;
     // Before any candidate is told: a policy is made anew when chunks are added.
     ranking_ = make_expert_foresight(map.shape);
     places_ = map.places;

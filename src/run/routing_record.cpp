@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -29,7 +31,12 @@ class Spool {
   std::optional<Layer> next() {
     Layer layer;
     if (!read_whole(&layer.head, sizeof layer.head)) return std::nullopt;
-    if (layer.head.magic != RoutingSpoolHead::kMagic) return std::nullopt;
+    const RoutingSpoolHead& head = layer.head;
+    constexpr std::uint32_t kTokensMost = 1U << 22;
+    if (head.magic != RoutingSpoolHead::kMagic || head.used == 0 || head.used > kExpertsUsedMost ||
+        head.experts > kExpertsMost || head.tokens == 0 || head.tokens > kTokensMost) {
+      return std::nullopt;
+    }
     layer.ids.resize(std::size_t{layer.head.used} * layer.head.tokens);
     if (!read_whole(layer.ids.data(), layer.ids.size() * sizeof layer.ids[0])) return std::nullopt;
     return layer;
@@ -64,11 +71,27 @@ class Writing {
  public:
   explicit Writing(std::string path) : path_(std::move(path)) {}
 
+  // First of all graphs: what most tokens were computed with is the model's shape. A warm-up asks
+  // for all experts, a piece of a prompt may have no last layer, a graph may have been broken off.
+  void look_at(const std::vector<Layer>& layers) {
+    if (!layers.empty()) shapes_[shape(layers)] += common_tokens(layers);
+  }
+  void decide() {
+    const auto most =
+        std::max_element(shapes_.begin(), shapes_.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most != shapes_.end()) shape_ = most->first;
+  }
+
   Result<void> graph(const std::vector<Layer>& layers) {
     if (layers.empty()) return {};
-    // A graph that lacks layers was broken off.
-    if (layers_ == 0) layers_ = layers.size();
-    if (layers.size() != layers_) return {};
+    // Which tokens of several sequences have an output is not known: such rows cannot be joined.
+    const std::uint32_t last = layers.back().head.tokens;
+    const std::uint32_t first = layers.front().head.tokens;
+    if (shape_ == Shape{} || shape(layers) != shape_ || (last != first && last != 1)) {
+      counts_.left_out += first;
+      return {};
+    }
     if (!writer_) {
       auto made = RoutingWriter::create(path_, layers[0].head.experts, layers[0].head.used);
       if (!made) return tl::unexpected(made.error());
@@ -105,9 +128,20 @@ class Writing {
   }
 
  private:
+  // Layers, experts and how many a token uses; {} where layers differ in that.
+  using Shape = std::array<std::size_t, 3>;
+  static Shape shape(const std::vector<Layer>& layers) {
+    const RoutingSpoolHead& head = layers.front().head;
+    for (const Layer& layer : layers) {
+      if (layer.head.used != head.used || layer.head.experts != head.experts) return {};
+    }
+    return {layers.size(), head.experts, head.used};
+  }
+
   std::string path_;
+  std::map<Shape, std::uint64_t> shapes_;  // tokens
+  Shape shape_{};
   std::optional<RoutingWriter> writer_;
-  std::size_t layers_ = 0;
   RoutingRecord::Counts counts_;
 };
 
@@ -128,17 +162,26 @@ RoutingRecord::~RoutingRecord() {
 }
 
 Result<RoutingRecord::Counts> RoutingRecord::finish() {
-  Spool spool(fd_.get());
   Writing writing(path_);
-  std::vector<Layer> graph;
-  while (auto layer = spool.next()) {
-    if (!graph.empty() && layer->head.layer <= graph.back().head.layer) {
-      if (auto ok = writing.graph(graph); !ok) return tl::unexpected(ok.error());
-      graph.clear();
+  const auto each_graph = [this](auto&& f) -> Result<void> {
+    Spool spool(fd_.get());
+    std::vector<Layer> graph;
+    while (auto layer = spool.next()) {
+      if (!graph.empty() && layer->head.layer <= graph.back().head.layer) {
+        if (auto ok = f(graph); !ok) return ok;
+        graph.clear();
+      }
+      graph.push_back(std::move(*layer));
     }
-    graph.push_back(std::move(*layer));
-  }
-  if (auto ok = writing.graph(graph); !ok) return tl::unexpected(ok.error());
+    return f(graph);
+  };
+  (void)each_graph([&](const std::vector<Layer>& graph) -> Result<void> {
+    writing.look_at(graph);
+    return {};
+  });
+  writing.decide();
+  auto written = each_graph([&](const std::vector<Layer>& graph) { return writing.graph(graph); });
+  if (!written) return tl::unexpected(written.error());
   return writing.finish();
 }
 

@@ -167,6 +167,16 @@ def case_routing(b):
     done, _ = b.paged(["--ram", "25%", "--routing", str(packed)], b.generate(PROMPTS[2], tokens))
     check(done.returncode == 0, done.stderr.decode(errors="replace"))
     check(lzma.decompress(packed.read_bytes()).decode() == trace.read_text(), "the same routing at another budget")
+    # A warm-up asks for all experts, a piece of a prompt has no last layer: neither is in the trace.
+    if b.llama and (b.llama / "llama-completion").exists():
+        other = b.folder / "completion.csv"
+        command = [b.program("llama-completion"), "-m", str(b.model), "-p", PROMPTS[2], "-n", "12", "-t", "1", "--temp", "0",
+                   "-no-cnv", "-ub", "4"]
+        done, _ = b.paged(["--ram", "50%", "--routing", str(other)], command)
+        check(done.returncode == 0, done.stderr.decode(errors="replace"))
+        rows = [list(map(int, line.split(","))) for line in other.read_text().splitlines()[1:]]
+        check(len(rows) % layers == 0 and len(rows) >= layers * 11, f"whole tokens: {len(rows)} rows")
+        check(all(len(row) == 4 + used for row in rows), "as many experts as the model uses")
     # A run that stands aside sees nothing, says so, and leaves no file.
     nothing = b.folder / "nothing.csv"
     done, _ = b.paged(["--ram", "100%", "--routing", str(nothing)], b.generate(PROMPTS[2], 4))

@@ -15,8 +15,8 @@
 //
 // Nothing of ggml is linked. Its functions are looked up in the library that loaded us and what
 // that one depends on: a second copy of ggml, found by another name, would be fatal. The layout of
-// the structures is that of ggml-backend-impl.h; the loader refuses another API version with a
-// message of its own, and we refuse to attach where a function is missing.
+// the structures is that of ggml-backend-impl.h of one release; where ggml says another version of
+// itself, or a function is missing, we refuse, and the program goes on as without us.
 
 #include <dlfcn.h>
 
@@ -30,6 +30,8 @@
 namespace {
 
 constexpr const char* kName = "resid";
+// Of the ggml whose structures are compiled in: what ggml_version() of the pinned release says.
+constexpr const char* kVersion = "0.23.0";
 
 // ---- What is used of ggml and of the preload library
 
@@ -45,6 +47,8 @@ struct Functions {
   decltype(&ggml_backend_free) backend_free = nullptr;
   decltype(&ggml_graph_n_nodes) n_nodes = nullptr;
   decltype(&ggml_graph_node) node = nullptr;
+  decltype(&ggml_version) version = nullptr;
+  resid_ggml_attach_t attach = nullptr;
   resid_ggml_controls_t controls = nullptr;
   resid_ggml_routed_t routed = nullptr;
 };
@@ -73,7 +77,8 @@ bool resolve(void* caller) {
          look_up(ggml, "ggml_backend_graph_compute", f.graph_compute) &&
          look_up(ggml, "ggml_backend_free", f.backend_free) &&
          look_up(ggml, "ggml_graph_n_nodes", f.n_nodes) &&
-         look_up(ggml, "ggml_graph_node", f.node) &&
+         look_up(ggml, "ggml_graph_node", f.node) && look_up(ggml, "ggml_version", f.version) &&
+         look_up(RTLD_DEFAULT, RESID_GGML_ATTACH, f.attach) &&
          look_up(RTLD_DEFAULT, RESID_GGML_CONTROLS, f.controls) &&
          look_up(RTLD_DEFAULT, RESID_GGML_ROUTED, f.routed);
 }
@@ -203,10 +208,16 @@ bool device_supports_buft(ggml_backend_dev_t /*device*/, ggml_backend_buffer_typ
 const char* reg_name(ggml_backend_reg_t /*reg*/) {
   return kName;
 }
+// None beside a GPU: the scheduler would no longer offer it the products of large batches, nor run
+// several GPUs as a pipeline, which it does with devices that have events alone.
 std::size_t reg_devices(ggml_backend_reg_t /*reg*/) {
-  return 1;
+  const bool gpu = g_use.dev_by_type(GGML_BACKEND_DEVICE_TYPE_GPU) != nullptr ||
+                   g_use.dev_by_type(GGML_BACKEND_DEVICE_TYPE_IGPU) != nullptr;
+  return gpu ? 0 : 1;
 }
+// Asked for once the loader has accepted us: from now on routing will be told of.
 ggml_backend_dev_t reg_device(ggml_backend_reg_t reg, std::size_t /*index*/) {
+  g_use.attach();
   static ggml_backend_device device = [&] {
     ggml_backend_device d{};
     d.iface.get_name = device_name;
@@ -265,7 +276,7 @@ extern "C" __attribute__((visibility("default"))) ggml_backend_reg_t ggml_backen
     return r;
   }();
   if (!resolve(__builtin_return_address(0))) return nullptr;
-  const auto attach =
-      reinterpret_cast<resid_ggml_attach_t>(::dlsym(RTLD_DEFAULT, RESID_GGML_ATTACH));
-  return attach != nullptr && attach() != 0 ? &reg : nullptr;
+  // The API's number has stayed the same over changes of layout.
+  if (std::strcmp(g_use.version(), kVersion) != 0) return nullptr;
+  return &reg;
 }
