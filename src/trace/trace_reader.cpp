@@ -1,8 +1,6 @@
 // Reading a trace. Nothing in the file is believed before it is checked (trace_layout.hpp), and no
 // memory is taken for more than the file can hold.
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 
 #include "base/fd.hpp"
 #include "trace/trace.hpp"
+#include "trace/trace_file.hpp"
 #include "trace/trace_layout.hpp"
 
 namespace resid {
@@ -78,17 +77,10 @@ struct TraceReader::Impl {
   }
 
   Result<void> open_file() {
-    // Not to wait for the other end of a pipe.
-    fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!fd) {
-      return fail_errno(errno == ENOENT ? Status::no_such_file : Status::unreadable, path, errno);
-    }
-    struct stat st {};
-    if (::fstat(fd.get(), &st) != 0) return fail_errno(Status::unreadable, path, errno);
-    if (!S_ISREG(st.st_mode)) {
-      return fail(Status::not_a_file, path, "is a folder, device or pipe", "name a trace file");
-    }
-    file_bytes = static_cast<std::uint64_t>(st.st_size);
+    auto file = open_trace_file(path);
+    if (!file) return tl::unexpected(file.error());
+    fd = std::move(file->fd);
+    file_bytes = file->bytes;
     return {};
   }
 
