@@ -9,8 +9,8 @@
 
 namespace resid {
 
-Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, ChunkId target,
-                            Reservation& reservation) {
+Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Filler filler,
+                            ChunkId target, Reservation& reservation) {
   for (;;) {
     reservation = budget.try_reserve(lock, bytes);
     if (reservation) return Status::ok;
@@ -19,6 +19,7 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Ch
     // and faults again: without it the policy would name another, which is needed sooner. It takes
     // microseconds.
     if (publishing.load() != 0) {
+      if (filler == Filler::reader) return Status::infeasible;
       transition.wait(lock);
       continue;
     }
@@ -39,7 +40,7 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Ch
       if (!evict_one(lock, victim)) return Status::system;
       continue;
     }
-    if (purpose == Purpose::prefetch) return Status::infeasible;
+    if (purpose == Purpose::prefetch || filler == Filler::reader) return Status::infeasible;
     if (break_retention(lock) || break_current(lock)) continue;
     // What others fetch becomes evictable, what others evict becomes free; a transient pin goes by
     // itself. Only when nobody is at work and nothing can be given up is there truly no room.

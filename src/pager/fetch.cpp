@@ -17,10 +17,10 @@ constexpr std::uint64_t kBackOffNs = 100'000'000;  // after a prefetch was decli
 
 }  // namespace
 
-bool Pager::Impl::finish(Lock& lock, Slot& slot) {
+bool Pager::Impl::finish(Lock& lock, Slot& slot, Filler filler) {
   ++jobs_in_hand;
   staging.begin_fill(lock, slot);
-  const bool done = fill_in(lock, slot);
+  const bool done = fill_in(lock, slot, filler);
   if (done) {
     staging.give_back(lock, slot);
   } else {
@@ -62,7 +62,7 @@ bool Pager::Impl::awaited(const Lock&, const Run& run) {
   return false;
 }
 
-bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
+bool Pager::Impl::fill_in(Lock& lock, Slot& slot, Filler filler) {
   const ChunkId head = slot.head;
   const Run run = run_of(head);
   Region& region = *run.region;
@@ -80,9 +80,10 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot) {
     return false;
   }
   Reservation reservation;
-  const Status reserved =
-      reserve(lock, run.bytes, is_demand ? Purpose::demand : Purpose::prefetch, head, reservation);
+  const Status reserved = reserve(lock, run.bytes, is_demand ? Purpose::demand : Purpose::prefetch,
+                                  filler, head, reservation);
   if (reserved != Status::ok) {
+    if (filler == Filler::reader && reserved == Status::infeasible) return false;
     const bool stopping = stop.load(std::memory_order_relaxed);
     // A prefetch waits in its slot. By now it may be wanted: then it comes back as a demand. One
     // that nothing says will be wanted does not wait.

@@ -52,6 +52,10 @@ struct JobQueue {
 // evict what is needed sooner.
 enum class Purpose : std::uint8_t { demand, prefetch };
 
+// Who fills in: a worker may wait for what others do; a thread of the reader must not, since what
+// it waits for may need that thread.
+enum class Filler : std::uint8_t { worker, reader };
+
 // Points where tests make the pager lose a job or slow down; never set in production.
 enum class TestFault : std::uint8_t {
   none,
@@ -124,10 +128,10 @@ struct Pager::Impl {
   }
 
   // ---- fetch.cpp
-  // Fills in what a slot holds and publishes it. False when there is no room for it now: a prefetch
-  // waits in its slot.
-  bool finish(Lock& lock, Slot& slot);
-  bool fill_in(Lock& lock, Slot& slot);
+  // Fills in what a slot holds and publishes it. False when there is no room for it now: it waits
+  // in its slot.
+  bool finish(Lock& lock, Slot& slot, Filler filler);
+  bool fill_in(Lock& lock, Slot& slot, Filler filler);
   // Whether somebody waits for a demanded run; what is only announced nobody has touched yet.
   static bool awaited(const Lock& lock, const Run& run);
   // The run is nobody's job any more.
@@ -152,8 +156,9 @@ struct Pager::Impl {
 
   // ---- evict.cpp
   // Reserves `bytes`, evicting as the policy says. Waits for other transitions when nothing is
-  // evictable yet. ok, infeasible, or system: memory could not be given back (reported).
-  Status reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, ChunkId target,
+  // evictable yet; a reader's thread is told `infeasible` instead. ok, infeasible, or system:
+  // memory could not be given back (reported).
+  Status reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Filler filler, ChunkId target,
                  Reservation& reservation);
   // Waits until some chunk changes state, but not for ever: when nothing moves and the policy names
   // nobody, any chunk that nothing keeps is evicted. False when evicting failed.

@@ -18,6 +18,9 @@ namespace {
 // The longest run one job may cover; a run's marks are kept in one word.
 constexpr std::uint32_t kRunMax = 64;
 
+// To copy more than this takes longer than to wake a worker.
+constexpr std::uint64_t kFilledByReader = 256 * 1024;
+
 }  // namespace
 
 // ---- Queues
@@ -162,7 +165,13 @@ void Pager::Impl::read_done(ReadRequest& request) {
   }
   staging.read_done(lock, slot);
   room_changed = true;
+  // A small one that somebody waits for is there sooner than a worker would be awake. Where more is
+  // on its way the reader's thread has that to do.
+  const bool alone = staging.reading() == 0 && demand.size == 0;
+  const bool here = slot.demand && alone && request.bytes <= kFilledByReader &&
+                    finish(lock, slot, Filler::reader);
   lock.unlock();
+  if (here) return;
   work.notify_one();
   transition.notify_all();
 }
@@ -174,11 +183,11 @@ void Pager::Impl::worker_loop() {
   for (;;) {
     if (stop.load()) return;
     if (Slot* slot = staging.first_demand(); slot != nullptr) {
-      finish(lock, *slot);
+      finish(lock, *slot, Filler::worker);
     } else if (slot = staging.first_prefetch(); slot != nullptr && room_changed) {
       // What is tried in vain waits for the next change: nothing else can make room.
       room_changed = false;
-      if (finish(lock, *slot)) room_changed = true;
+      if (finish(lock, *slot, Filler::worker)) room_changed = true;
     } else if (!punch_ahead(lock)) {
       work.wait(lock);
     }
