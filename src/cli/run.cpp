@@ -9,6 +9,7 @@
 #include "cli/cli.hpp"
 #include "model/chunk_plan.hpp"
 #include "run/launcher.hpp"
+#include "sense/lookahead_switch.hpp"
 #include "storage/reader.hpp"
 
 namespace resid::cli {
@@ -30,6 +31,7 @@ struct Settings {
   const Setting& prefetch_depth;
   const Setting& prefetch_admission;
   const Setting& prefetch_retention;
+  const Setting& lookahead;
   const Setting& cap;
   const Setting& fetch_workers;
   const Setting& read_engine;
@@ -59,6 +61,11 @@ Result<void> copy_text(char (&into)[N], const Setting& setting) {
 ReadEngine read_engine(std::string_view name) {
   if (name == "io_uring") return ReadEngine::io_uring;
   return name == "threads" ? ReadEngine::threads : ReadEngine::automatic;
+}
+
+LookaheadSwitch::Mode lookahead_mode(std::string_view name) {
+  if (name == "off") return LookaheadSwitch::Mode::off;
+  return name == "on" ? LookaheadSwitch::Mode::on : LookaheadSwitch::Mode::automatic;
 }
 
 ValueKind need_value() {
@@ -111,6 +118,7 @@ Result<RunConfig> to_config(const Settings& s) {
   }
   config.prefetch_admission_always = s.prefetch_admission.value == "always" ? 1 : 0;
   config.prefetch_retention_none = s.prefetch_retention.value == "none" ? 1 : 0;
+  config.lookahead = static_cast<std::uint8_t>(lookahead_mode(s.lookahead.value));
   config.sync_handler = s.sync_handler.is_on() ? 1 : 0;
   config.eager_reconcile = s.eager_reconcile.is_on() ? 1 : 0;
   config.protect_current = s.protect_current.is_on() ? 1 : 0;
@@ -134,6 +142,9 @@ Settings add_settings(Verb& verb) {
                                          "guarded", "May a prefetch evict what is needed sooner"),
       .prefetch_retention = verb.setting("prefetch-retention", choice_value({"pinned", "none"}),
                                          "pinned", "Keep a prefetched chunk until it is used"),
+      .lookahead = verb.setting("lookahead", choice_value({"on", "off", "auto"}), "auto",
+                                "Fetch the experts that the next layer will likely choose; auto: "
+                                "while that makes tokens faster"),
       .cap = verb.setting("cap", count_value(1, 65536), "", "Experts a layer (reserved)"),
       .fetch_workers = verb.setting("fetch-workers", count_value(1, 256), "2",
                                     "Threads that fill in what was read"),

@@ -85,7 +85,8 @@ class ChunkState {
   bool carried() const { return (load() & kCarried) != 0; }
   void set_carried(const Lock& lock, bool on) { flag(lock, kCarried, on); }
 
-  // Its fetch was asked for by the engine; nobody has touched it yet.
+  // Its fetch was asked for by the engine; nobody has touched it yet. With prefetched(): not asked
+  // for yet either, but likely to be.
   bool announced() const { return (load() & kAnnounced) != 0; }
   void set_announced(const Lock& lock, bool on) { flag(lock, kAnnounced, on); }
 
@@ -97,7 +98,7 @@ class ChunkState {
   ChunkId next = kNoChunk;  // links of the queue the chunk is in
   ChunkId prev = kNoChunk;
   std::uint32_t holds = 0;  // Pin handles that have claimed it; they pin it once it is resident
-  std::uint32_t run = 0;    // chunks in the fetch job that this one heads
+  std::uint32_t run = 0;    // chunks in the fetch job that this one heads; 0: another heads it
   Slot* slot = nullptr;     // where the run that this one heads, or stands in, is being read to
   std::uint64_t evicted_at = 0;         // the pager's eviction count when it was last given up
   std::uint64_t since_ns = 0;           // when FETCHING began, or the watchdog last looked

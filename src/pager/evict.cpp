@@ -26,8 +26,9 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Fi
     const bool planned = purpose == Purpose::prefetch && policy->plans();
     const ChunkId victim = planned ? policy->spent() : policy->select_victim();
     if (victim != kNoChunk) {
-      // Admission: a prefetch may only displace what is needed later than itself.
-      if (purpose == Purpose::prefetch && config.prefetch_guarded &&
+      // Admission: a prefetch may only displace what is needed later than itself. What the
+      // lookahead expects is needed before any slice that the policy gives up.
+      if (purpose == Purpose::prefetch && config.prefetch_guarded && !state(target).announced() &&
           policy->next_use_distance(victim) <= policy->next_use_distance(target)) {
         return Status::infeasible;
       }

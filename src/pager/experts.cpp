@@ -47,9 +47,19 @@ void Pager::Impl::use_slice(Lock& lock, Region& region, ChunkIndex index, std::u
       break;
     case ChunkPhase::fetching:
       bump(stats.expert_on_way_bytes, bytes);
-      if (region.chunk(index).prefetched()) demand_prefetched(lock, id, now);
+      if (region.chunk(index).prefetched()) {
+        if (!region.chunk(index).wanted()) region.chunk(index).set_announced(lock, true);
+        demand_prefetched(lock, id, now);
+      }
       break;
     case ChunkPhase::resident:
+      // What was fetched by hint, or by a declared order, tells by the fault on its first page.
+      if (region.chunk(index).prefetched() && !region.chunk(index).retained()) {
+        region.chunk(index).set_prefetched(lock, false);
+        bump(stats.prefetch_useful);
+        bump(stats.expert_ahead_bytes, bytes);
+      }
+      break;
     case ChunkPhase::evicting:  // its owner sees a touch, and fetches it again
     case ChunkPhase::poisoned:  // the touch is refused
       break;
@@ -57,6 +67,10 @@ void Pager::Impl::use_slice(Lock& lock, Region& region, ChunkIndex index, std::u
   // The seams as well: they are this slice's too, and as young.
   for (ChunkIndex i = span.first; i < span.first + span.count; ++i) {
     policy->on_access(region.first_chunk + i);
+    ChunkState& seam = region.chunk(i);
+    if (i != index && seam.phase() == ChunkPhase::resident && !seam.retained()) {
+      seam.set_prefetched(lock, false);
+    }
     if (region.plan()[i].seam && region.chunk(i).phase() == ChunkPhase::absent) {
       announce(lock, region, {i, 1}, i, now);
     }
@@ -114,6 +128,7 @@ bool Pager::use_experts(const void* stack, std::span<const ExpertId> chosen, std
         p.use_slice(lock, region, chunk, now, room);
     }
   }
+  p.drop_expected(lock);
   p.start_reads(lock);
   return true;
 }

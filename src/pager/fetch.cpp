@@ -88,7 +88,8 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot, Filler filler) {
     // A prefetch waits in its slot. By now it may be wanted: then it comes back as a demand. One
     // that nothing says will be wanted does not wait.
     if (!is_demand && reserved == Status::infeasible && !stopping) {
-      if (slot.demand || policy->next_use_distance(head) != kNeverUsed) return false;
+      const bool likely = run.region->chunk(run.first).announced();
+      if (slot.demand || likely || policy->next_use_distance(head) != kNeverUsed) return false;
       decline(lock, head);
       return true;
     }
@@ -126,13 +127,16 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot, Filler filler) {
     const ChunkIndex index = first + i;
     // A prefetched chunk is mapped but for its first page: the touch of that page is a minor fault,
     // which tells that the workload has come here and costs microseconds.
-    const bool ahead = !is_demand && !region.chunk(index).wanted();
+    // Of what an engine asks for it is known without that.
+    const ChunkState& chunk = region.chunk(index);
+    const bool ahead = !is_demand && !chunk.wanted() && !chunk.announced();
     if (!map_chunk(region, index, ahead ? kPage : 0)) left_asleep |= 1ULL << i;
   }
   const std::uint64_t now = now_ns();
 
   lock.lock();
   bool demanded = is_demand && awaited(lock, run);
+  const bool likely = region.chunk(first).announced();
   if (demanded) {
     const std::uint64_t since = std::min(region.chunk(first).since_ns, now);
     stats.fault_ns.record(now - since);
@@ -159,7 +163,7 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot, Filler filler) {
   }
   if (demanded) make_current(lock, head, run.count);
   publishing.fetch_sub(1);
-  if (!is_demand && region.chunk(first).prefetched()) retain(lock, head);
+  if (!is_demand && !likely && region.chunk(first).prefetched()) retain(lock, head);
   room_came(lock);
   after_fetch_reconcile(lock, stats.evictions.load(std::memory_order_relaxed) != evictions_before);
   if (demanded) top_up(lock, now_ns());

@@ -99,6 +99,8 @@ struct Pager::Impl {
     std::uint64_t bytes = 0;
   };
   Run run_of(ChunkId head) const;
+  // Of the run that a FETCHING chunk is fetched with.
+  ChunkId head_of(ChunkId chunk) const;
   template <class F>
   void for_run(ChunkId head, F&& f) {
     const Place place = locate(head);
@@ -216,6 +218,17 @@ struct Pager::Impl {
   // Begins a fetch of what will be touched for certain, but is not waited for yet.
   void announce(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index, std::uint64_t now);
 
+  // ---- lookahead.cpp
+  // Begins to fetch what is missing of the slices of these experts, behind all demands.
+  void expect_experts(Lock& lock, Region& region, std::int32_t layer,
+                      std::span<const Likely> likely);
+  void expect_slice(Lock& lock, Region& region, ChunkIndex index, std::uint64_t now,
+                    std::uint64_t& room);
+  void expect_run(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index, std::uint64_t now);
+  // A router has spoken: what was expected and not chosen is given up, where it is still on its
+  // way.
+  void drop_expected(Lock& lock);
+
   // ---- tripwire.cpp
   // After signals: arms what the policy asks for, tells it how many tripwires a pass may have, and
   // takes down what it makes of the workload. Fault thread only.
@@ -291,6 +304,11 @@ struct Pager::Impl {
   std::uint64_t planned_pinned = 0;  // budget.pinned when the policy was last told
 
   std::vector<ChunkId> next_up;  // scratch of top_up: `config.prefetch_depth` places
+
+  // Slices that the lookahead has begun to fetch since a router last spoke.
+  static constexpr std::size_t kExpectedMost = 256;
+  std::array<ChunkId, kExpectedMost> expected{};
+  std::size_t expected_count = 0;
 
   // Retained prefetches, oldest first: a ring of `config.prefetch_depth` places.
   std::vector<ChunkId> retained;

@@ -70,10 +70,18 @@ ChunkId Pager::Impl::begin_run(Lock& lock, Region& region, ChunkSpan span, Chunk
     --first;
   while (end < span.first + span.count && absent(end) && end - first < kRunMax)
     ++end;
-  for (ChunkIndex i = first; i < end; ++i)
+  for (ChunkIndex i = first; i < end; ++i) {
     region.chunk(i).begin_fetch(lock, now);
+    region.chunk(i).run = 0;
+  }
   region.chunk(first).run = end - first;
   return region.first_chunk + first;
+}
+
+ChunkId Pager::Impl::head_of(ChunkId chunk) const {
+  while (state(chunk).run == 0)
+    --chunk;
+  return chunk;
 }
 
 Pager::Impl::Run Pager::Impl::run_of(ChunkId head) const {

@@ -26,6 +26,9 @@
 namespace resid {
 namespace {
 
+// Of a model's bytes, what the memory of its lookahead may be at most.
+constexpr std::uint64_t kLookaheadShare = 64;
+
 std::uint64_t as_address(const void* p) {
   return reinterpret_cast<std::uint64_t>(p);
 }
@@ -146,6 +149,14 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
     }
   }
 
+  std::unique_ptr<Lookahead> lookahead;
+  if (p.config.lookahead != LookaheadSwitch::Mode::off && !region->experts().empty()) {
+    auto router =
+        RouterLookahead::make(region->file(), region->experts(), region->store().plain_fd(),
+                              region->store().bytes() / kLookaheadShare);
+    if (router) lookahead = std::make_unique<Lookahead>(std::move(router), p.config.lookahead);
+  }
+
   // The policy for the larger set of chunks is made here and only exchanged under the lock, so that
   // nobody waits for the allocator there (I-13). Regions are only ever added, by one thread at a
   // time per pager; the loop is for the case that another one came in between.
@@ -202,6 +213,7 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
     }
     p.policy.swap(*policy);
     p.policy->set_tripwires(p.tripwire_rate.most());
+    region->lookahead = std::move(lookahead);
     region->id = static_cast<std::uint32_t>(seen);
     region->first_chunk = first;
     p.largest_chunk = new_largest;
@@ -542,7 +554,10 @@ bool Pager::large_frames() const {
 }
 std::uint64_t Pager::overhead_bytes() const {
   const Lock lock(impl_->mutex);
-  return impl_->staging.bytes();
+  std::uint64_t sum = impl_->staging.bytes();
+  for (const auto& region : impl_->regions)
+    sum += region->lookahead == nullptr ? 0 : region->lookahead->router->bytes();
+  return sum;
 }
 std::uint64_t Pager::overhead_bytes_for(std::uint32_t largest, std::uint64_t budget) {
   const std::uint64_t run = ChunkPlan::span_bytes(largest);

@@ -21,6 +21,8 @@
 #include "model/model.hpp"
 #include "pager/stats.hpp"
 #include "policy/policy.hpp"
+#include "sense/lookahead_switch.hpp"
+#include "sense/router_lookahead.hpp"
 #include "storage/reader.hpp"
 #include "trace/ring.hpp"
 
@@ -44,7 +46,9 @@ struct PagerConfig {
   bool prefetch_pinned = true;       // retention: pinned | none
   bool noswap = false;               // only memory that is never swapped will do (I-3)
   bool lock_pages = false;           // mlock what becomes resident (I-3, the mlocked route)
-  TraceRing* trace = nullptr;        // where events go; must outlive the pager
+  // Whether what the next layer's router will likely choose is fetched ahead.
+  LookaheadSwitch::Mode lookahead = LookaheadSwitch::Mode::off;
+  TraceRing* trace = nullptr;  // where events go; must outlive the pager
 };
 
 // One range of a region's bytes that stays resident while the handle lives.
@@ -128,6 +132,11 @@ class Pager {
   // nothing happens and the answer is false, so that an engine may say it at each of the layer's
   // matrix products. So it is with policies that do not rank experts.
   bool use_experts(const void* stack, std::span<const ExpertId> chosen, std::uint32_t used);
+
+  // After use_experts(), with the same words and what the experts are about to be applied to: has
+  // fetched ahead what the next layer will likely choose. Takes the time of a router.
+  void look_ahead(const void* stack, std::span<const ExpertId> chosen, std::uint32_t used,
+                  const HiddenState& state);
 
   // The layer whose first stacked expert tensor starts at this address; kNoLayer for any other.
   std::int32_t layer_of_stack(const void* stack) const;

@@ -26,13 +26,14 @@ bool Pager::Impl::queue_prefetch(Lock& lock, ChunkId chunk, std::uint64_t now) {
 }
 
 void Pager::Impl::demand_prefetched(Lock& lock, ChunkId id, std::uint64_t now) {
-  ChunkState& chunk = state(id);
+  const ChunkId head = head_of(id);
+  ChunkState& chunk = state(head);
   bump(stats.prefetch_late);
-  chunk.set_prefetched(lock, false);
+  for_run(head, [&](ChunkState& each) { each.set_prefetched(lock, false); });
   chunk.since_ns = now;  // the demand's latency counts from here
   if (chunk.queued()) {
-    erase(lock, prefetch, id);
-    demand_run(lock, id);
+    erase(lock, prefetch, head);
+    demand_run(lock, head);
   } else if (Slot* slot = chunk.slot; slot != nullptr) {
     if (slot->phase == SlotPhase::reading) reader->urge(slot->request);
     staging.make_demand(lock, *slot);

@@ -13,6 +13,7 @@
 #include "model/expert_index.hpp"
 #include "model/model.hpp"
 #include "pager/chunk_state.hpp"
+#include "pager/lookahead.hpp"
 #include "storage/store.hpp"
 
 namespace resid {
@@ -57,6 +58,7 @@ class Region {
   // Set when the region joins a pager.
   std::uint32_t id = 0;
   ChunkId first_chunk = 0;
+  std::unique_ptr<Lookahead> lookahead;  // null where there is nothing to look ahead in
 
  private:
   int fill_small(const Chunk& c, const std::uint8_t* bytes) const;

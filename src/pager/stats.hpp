@@ -106,7 +106,17 @@ struct PagerStats {
   Counter expert_asked_bytes{0};    // of their slices, seams aside
   Counter expert_missing_bytes{0};  // of these, neither resident nor on the way
   Counter expert_on_way_bytes{0};   // being fetched already
+  Counter expert_ahead_bytes{0};    // resident because a lookahead had them fetched
   Counter expert_fetched_bytes{0};  // of slices that came, for whatever reason
+
+  // Guesses of what the next layer chooses (look_ahead).
+  Counter lookahead_asked{0};          // choices that had been guessed at
+  Counter lookahead_right{0};          // of these, among as many likeliest experts
+  Counter lookahead_issued_bytes{0};   // slices that were begun to be fetched for it
+  Counter lookahead_dropped_bytes{0};  // of these, not chosen before they had room
+  Counter lookahead_calls{0};
+  Counter lookahead_ns{0};      // that the program's threads have spent guessing and learning
+  Counter lookahead_rested{0};  // layers without a guess, since it did not pay
 
   Counter reconcile_checks{0};
   Counter reconcile_max_divergence_bytes{0};

@@ -6,7 +6,8 @@
 // (expert_foresight.cpp); this file knows which chunks are candidates, and whom not to take:
 //
 //   E-1  What was chosen in the last kHeld calls stays while there is another: a layer's slices are
-//        read until the next layer speaks, and some may not have come yet.
+//        read until the next layer speaks, and some may not have come yet. So does what the next
+//        layer is expected to choose.
 //   E-2  Until a router has spoken there is nothing to go by but age; then slices go as in
 //        `expert_lru`.
 //   E-3  Candidates that are neither slices nor in the order (rows of the embedding, and the seams
@@ -79,13 +80,25 @@ class ExpertForesightPolicy final : public DeclaredPolicy {
     const auto place = static_cast<std::uint32_t>(at - layer_numbers_.begin());
     ++calls_;
     for (const ExpertId expert : chosen) {
-      if (expert < ranking_->shape().experts) experts_[index(place, expert)].held_in = calls_;
+      if (expert < ranking_->shape().experts)
+        experts_[index(place, expert)].held_until = calls_ + kHeld - 1;
     }
     // Of a long prompt the end says enough, and the caller holds a lock.
     const std::size_t learned = std::min(chosen.size() / used, kLearned) * used;
     for (std::span<const ExpertId> left = chosen.last(learned); left.size() >= used;
          left = left.subspan(used)) {
       learn(place, left.first(std::min(used, ranking_->shape().used)));
+    }
+  }
+
+  void on_expected(std::uint32_t layer, std::span<const ExpertId> experts) override {
+    const auto at = std::lower_bound(layer_numbers_.begin(), layer_numbers_.end(), layer);
+    if (!ranking_ || at == layer_numbers_.end() || *at != layer) return;
+    const auto place = static_cast<std::uint32_t>(at - layer_numbers_.begin());
+    for (const ExpertId expert : experts) {
+      if (expert >= ranking_->shape().experts) continue;
+      std::uint64_t& until = experts_[index(place, expert)].held_until;
+      until = std::max(until, calls_ + 1);
     }
   }
 
@@ -158,8 +171,8 @@ class ExpertForesightPolicy final : public DeclaredPolicy {
   }
 
   struct Expert {
-    ChunkId first = kNoChunk;  // of its candidates
-    std::uint64_t held_in = 0;
+    ChunkId first = kNoChunk;      // of its candidates
+    std::uint64_t held_until = 0;  // this call, and not beyond
   };
   std::size_t index(std::uint32_t layer, ExpertId expert) const {
     return std::size_t{layer} * ranking_->shape().experts + expert;
@@ -174,7 +187,7 @@ class ExpertForesightPolicy final : public DeclaredPolicy {
     double least = 0;
     for (std::size_t i = 0; i < experts_.size(); ++i) {
       const Expert& expert = experts_[i];
-      const bool held = expert.held_in != 0 && calls_ - expert.held_in < kHeld;  // E-1
+      const bool held = expert.held_until >= calls_;  // E-1
       if (expert.first == kNoChunk || held) continue;
       if (best != nullptr && worth[i] >= least) continue;
       best = &expert;

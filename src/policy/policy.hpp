@@ -111,6 +111,9 @@ class Policy {
   // batch, token by token, in falling order of weight. Told before on_access() of the slices.
   virtual void on_routing(std::uint32_t /*layer*/, std::span<const ExpertId> /*chosen*/,
                           std::uint32_t /*used*/) {}
+  // The router of `layer`, which speaks next, will likely choose these: they are to stay until it
+  // has.
+  virtual void on_expected(std::uint32_t /*layer*/, std::span<const ExpertId> /*experts*/) {}
 
   // ---- For policies that plan what stays (layer_order_spread); the others have no plan.
 

@@ -29,7 +29,10 @@ void routed(const resid_routed& call) {
       chosen.push_back(static_cast<ExpertId>(id));
     }
   }
-  pager->use_experts(call.stack, chosen, call.used);
+  if (pager->use_experts(call.stack, chosen, call.used) && call.state != nullptr) {
+    pager->look_ahead(call.stack, chosen, call.used,
+                      {call.state, call.state_stride, call.state_width, call.tokens});
+  }
   Session* session = Session::get();
   RoutingSpool* spool = session->routing_spool();
   if (spool == nullptr) return;

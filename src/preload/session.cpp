@@ -69,6 +69,7 @@ PagerConfig pager_config(const RunConfig& run, std::uint64_t budget) {
   config.prefetch_depth = run.prefetch_depth;
   config.prefetch_guarded = run.prefetch_admission_always == 0;
   config.prefetch_pinned = run.prefetch_retention_none == 0;
+  config.lookahead = static_cast<LookaheadSwitch::Mode>(run.lookahead);
   config.noswap =
       run.swap_guarantee == static_cast<std::uint8_t>(host::SwapGuarantee::noswap_mount);
   config.lock_pages = run.swap_guarantee == static_cast<std::uint8_t>(host::SwapGuarantee::mlocked);

@@ -34,6 +34,22 @@ nlohmann::json failure_json(const std::optional<Failure>& failure) {
           {"todo", failure->todo.empty() ? std::string(remedy(failure->status)) : failure->todo}};
 }
 
+nlohmann::ordered_json lookahead_json(const PagerStats& s) {
+  const auto asked = static_cast<double>(load(s.lookahead_asked));
+  const auto calls = static_cast<double>(load(s.lookahead_calls));
+  nlohmann::ordered_json out;
+  // Of what the routers chose, the share that was among as many likeliest experts.
+  out["recall"] =
+      asked == 0 ? nlohmann::ordered_json(nullptr)
+                 : nlohmann::ordered_json(static_cast<double>(load(s.lookahead_right)) / asked);
+  out["layers"] = load(s.lookahead_calls);
+  out["layers_rested"] = load(s.lookahead_rested);
+  out["us_per_layer"] = calls == 0 ? 0 : microseconds(load(s.lookahead_ns)) / calls;
+  out["issued_bytes"] = load(s.lookahead_issued_bytes);
+  out["dropped_bytes"] = load(s.lookahead_dropped_bytes);
+  return out;
+}
+
 }  // namespace
 
 std::string config_text(const RunConfig& c) {
@@ -41,12 +57,12 @@ std::string config_text(const RunConfig& c) {
       "ram={} policy={} chunk_max={} fetch_workers={} fetching_timeout_ms={} prefetch_depth={} "
       "prefetch_admission={} prefetch_retention={} sync_handler={} eager_reconcile={} "
       "protect_current={} match={} read_engine={} read_depth={} read_bytes={} small_frames={} "
-      "no_tripwires={} never_stand_aside={}",
+      "no_tripwires={} never_stand_aside={} lookahead={}",
       size_text(c), c.policy, c.chunk_max, c.fetch_workers, c.fetching_timeout_ms, c.prefetch_depth,
       c.prefetch_admission_always != 0 ? "always" : "guarded",
       c.prefetch_retention_none != 0 ? "none" : "pinned", c.sync_handler, c.eager_reconcile,
       c.protect_current, c.match, c.read_engine, c.read_depth, c.read_bytes, c.small_frames,
-      c.no_tripwires, c.never_stand_aside);
+      c.no_tripwires, c.never_stand_aside, c.lookahead);
 }
 
 std::string config_hash(const RunConfig& config) {
@@ -115,7 +131,9 @@ nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
                     {"asked_bytes", load(s.expert_asked_bytes)},
                     {"missing_bytes", load(s.expert_missing_bytes)},
                     {"on_the_way_bytes", load(s.expert_on_way_bytes)},
-                    {"fetched_bytes", load(s.expert_fetched_bytes)}};
+                    {"ahead_bytes", load(s.expert_ahead_bytes)},
+                    {"fetched_bytes", load(s.expert_fetched_bytes)},
+                    {"lookahead", lookahead_json(s)}};
   out["wanted_back"] = load(s.wanted_back);
   out["plan_broken"] = load(s.plan_broken);
   out["infeasible"] = load(s.infeasible);
@@ -188,7 +206,8 @@ std::string run_summary(const RunPage& page, const RunFacts& facts) {
       };
       const double absent = share(s.expert_missing_bytes) + share(s.expert_on_way_bytes);
       out += fmt::format(
-          "residctl: experts: {:.0f} % of what the router asked for was resident, {:.0f} % missing, "
+          "residctl: experts: {:.0f} % of what the router asked for was resident, {:.0f} % "
+          "missing, "
           "{:.0f} % on its way; {} in {} layers\n",
           100 - absent, share(s.expert_missing_bytes), share(s.expert_on_way_bytes),
           format_bytes(load(s.expert_asked_bytes)), load(s.expert_layers));

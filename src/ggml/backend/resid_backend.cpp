@@ -112,6 +112,15 @@ void tell(const ggml_tensor* product) {
   routed.used_stride = ids->nb[0];
   routed.token_stride = ids->nb[1];
   routed.ids = ids->data;
+  // One row a token, the same for each of its experts: not so in front of a layer's last product.
+  const ggml_tensor* input = product->src[1];
+  if (input != nullptr && input->data != nullptr && input->type == GGML_TYPE_F32 &&
+      input->ne[1] == 1 && input->ne[2] == ids->ne[1] && input->ne[3] == 1 &&
+      input->nb[0] == sizeof(float)) {
+    routed.state = static_cast<const float*>(input->data);
+    routed.state_width = static_cast<std::uint32_t>(input->ne[0]);
+    routed.state_stride = input->nb[2];
+  }
   g_use.routed(&routed);
 }
 

@@ -20,6 +20,11 @@ struct resid_routed {
   uint64_t used_stride;
   uint64_t token_stride;
   const void* ids;
+  /* What the experts are applied to: `state_width` floats for each token, state_stride bytes apart;
+   * null where it has another form. */
+  const float* state;
+  uint32_t state_width;
+  uint64_t state_stride;
 };
 
 #define RESID_GGML_ATTACH "resid_ggml_attach"
