@@ -83,6 +83,7 @@ class RouterLookahead {
     std::vector<float> matrix;  // by input and expert
     float scale = 4.5F;
     float offset = -0.3F;
+    std::uint32_t right = 0;  // guesses so far that were right as they were
     // The guess that waits to be judged.
     std::uint32_t rows = 0;
     std::vector<float> states;   // by row and input
@@ -96,7 +97,8 @@ class RouterLookahead {
   Step* step_from(std::int32_t layer);
   Step* step_to(std::int32_t layer);
   void judge_row(Step& step, std::uint32_t row);
-  void correct(Step& step, std::uint32_t row, std::span<const ExpertId> chosen);
+  // `right`: all of the chosen were among the likeliest.
+  void correct(Step& step, std::uint32_t row, std::span<const ExpertId> chosen, bool right);
 
   const std::uint32_t width_;
   const std::uint32_t experts_;
