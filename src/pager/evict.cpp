@@ -51,15 +51,21 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Fi
   }
 }
 
-ChunkId Pager::Impl::room_wanted(const Lock&) const {
-  // Room for what is staged, and for one demand more.
-  if (!policy->plans()) return kNoChunk;
-  const std::uint64_t want = std::uint64_t{largest_chunk} * (1 + staging.waiting());
-  return budget.held() + want <= budget.limit() ? kNoChunk : policy->spent();
+bool Pager::Impl::room_wanted(const Lock& lock) const {
+  std::uint64_t want = 0;
+  if (policy->plans()) {
+    // Room for what is staged, and for one demand more.
+    want = std::uint64_t{largest_chunk} * (1 + staging.waiting());
+  } else if (policy->ranks_experts()) {
+    // All that was asked for is on its way, and needed when it comes.
+    want = staging.coming_bytes(lock);
+  }
+  return want != 0 && budget.held() + want > budget.limit();
 }
 
 bool Pager::Impl::punch_ahead(Lock& lock) {
-  const ChunkId victim = room_wanted(lock);
+  if (!room_wanted(lock)) return false;
+  const ChunkId victim = policy->plans() ? policy->spent() : policy->select_victim();
   if (victim == kNoChunk) return false;
   bump(stats.punched_ahead);
   evict_one(lock, victim);

@@ -130,6 +130,7 @@ bool Pager::use_experts(const void* stack, std::span<const ExpertId> chosen, std
   }
   p.drop_expected(lock);
   p.start_reads(lock);
+  if (p.room_wanted(lock)) p.work.notify_one();
   return true;
 }
 

@@ -54,7 +54,7 @@ void Pager::Impl::sense(Lock& lock, ChunkId chunk, bool fault) {
   release_passed(lock, chunk);
   room_changed = true;
   // Someone may have something to fill in, or to punch ahead.
-  if (staging.waiting() != 0 || room_wanted(lock) != kNoChunk) work.notify_one();
+  if (staging.waiting() != 0 || room_wanted(lock)) work.notify_one();
 }
 
 void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {

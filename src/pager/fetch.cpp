@@ -156,8 +156,6 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot, Filler filler) {
     }
     chunk.set_wanted(lock, false);
     chunk.set_announced(lock, false);
-    const Chunk& c = region.plan()[index];
-    if (is_routed(c.role) && !c.seam) bump(stats.expert_fetched_bytes, c.bytes);
     chunk.publish(lock);
     policy->candidate(region.first_chunk + index);
   }

@@ -170,9 +170,10 @@ struct Pager::Impl {
   // Punches one candidate; the lock is released meanwhile. False on failure of the system call.
   // `forced`: nobody has chosen it.
   bool evict_one(Lock& lock, ChunkId victim, bool forced = false);
-  // A chunk that the plan has done with, where there is little room; kNoChunk otherwise.
-  ChunkId room_wanted(const Lock& lock) const;
-  // Gives it up, before the room is needed. False when there is none.
+  // Whether room will be needed soon that is not there.
+  bool room_wanted(const Lock& lock) const;
+  // Gives up a chunk for it, while what will take its place is being read: one that the plan has
+  // done with, or that ranks last. False when there is none.
   bool punch_ahead(Lock& lock);
   Status reconcile_locked(const Lock& lock);
   void after_fetch_reconcile(Lock& lock, bool evicted);

@@ -69,6 +69,7 @@ void Pager::Impl::expect_experts(Lock& lock, Region& region, std::int32_t layer,
     }
   }
   start_reads(lock);
+  if (room_wanted(lock)) work.notify_one();
 }
 
 void Pager::Impl::drop_expected(Lock& lock) {

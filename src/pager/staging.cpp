@@ -82,6 +82,15 @@ bool Staging::comes_free(const Lock&, std::uint64_t bytes) const {
   return false;
 }
 
+std::uint64_t Staging::coming_bytes(const Lock&) const {
+  std::uint64_t sum = 0;
+  for (const auto& slot : slots_) {
+    const bool coming = slot->phase == SlotPhase::reading || slot->phase == SlotPhase::staged;
+    sum += coming ? slot->request.bytes : 0;
+  }
+  return sum;
+}
+
 Slot* Staging::take(const Lock&, std::uint64_t bytes, bool demand) {
   Slot* slot = fitting(bytes, demand);
   if (slot == nullptr) return nullptr;

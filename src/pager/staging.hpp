@@ -71,6 +71,8 @@ class Staging {
   // Whether a slot for `bytes` will come free without anybody reading on: it holds a demand.
   bool comes_free(const Lock& lock, std::uint64_t bytes) const;
   void give_back(const Lock& lock, Slot& slot);
+  // Of all that is being read or waits to be filled in.
+  std::uint64_t coming_bytes(const Lock& lock) const;
 
   // READING -> STAGED
   void read_done(const Lock& lock, Slot& slot);

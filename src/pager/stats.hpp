@@ -107,7 +107,7 @@ struct PagerStats {
   Counter expert_missing_bytes{0};  // of these, neither resident nor on the way
   Counter expert_on_way_bytes{0};   // being fetched already
   Counter expert_ahead_bytes{0};    // resident because a lookahead had them fetched
-  Counter expert_fetched_bytes{0};  // of slices that came, for whatever reason
+  Counter expert_fetched_bytes{0};  // of slices that were read, for whatever reason
 
   // Guesses of what the next layer chooses (look_ahead).
   Counter lookahead_asked{0};          // choices that had been guessed at
