@@ -33,6 +33,7 @@ struct Settings {
   const Setting& prefetch_retention;
   const Setting& lookahead;
   const Setting& cap;
+  const Setting& cap_raise;
   const Setting& fetch_workers;
   const Setting& read_engine;
   const Setting& read_depth;
@@ -82,9 +83,12 @@ ValueKind need_value() {
 
 Result<RunConfig> to_config(const Settings& s) {
   RunConfig config;
-  if (s.cap.is_set()) {
-    return fail(Status::usage, s.cap.origin, "expert caps are not supported by `run` yet",
-                "leave --cap out; the budget alone decides");
+  if (s.cap.is_set()) config.expert_cap = static_cast<std::uint32_t>(s.cap.count());
+  config.expert_cap_raise = s.cap_raise.is_on() ? 1 : 0;
+  const std::string& policy = s.policy.value;
+  if (config.expert_cap != 0 && policy != "auto" && !policy.starts_with("expert_")) {
+    return fail(Status::usage, s.cap.origin, fmt::format("policy {} knows no experts", policy),
+                "choose --policy auto, expert_lru, expert_lfru or expert_foresight");
   }
   if (s.ram.is_set()) {
     auto size = parse_size(s.ram.value, s.ram.origin);
@@ -145,7 +149,10 @@ Settings add_settings(Verb& verb) {
       .lookahead = verb.setting("lookahead", choice_value({"on", "off", "auto"}), "auto",
                                 "Fetch the experts that the next layer will likely choose; auto: "
                                 "while that makes tokens faster"),
-      .cap = verb.setting("cap", count_value(1, 65536), "", "Experts a layer (reserved)"),
+      .cap = verb.setting("cap", count_value(0, 65535), "0",
+                          "Experts a layer that stay in memory; 0: as many as the budget holds"),
+      .cap_raise = verb.setting("cap-raise", switch_value(), "",
+                                "Keep more experts than --cap while there is room"),
       .fetch_workers = verb.setting("fetch-workers", count_value(1, 256), "2",
                                     "Threads that fill in what was read"),
       .read_engine = verb.setting("read-engine", choice_value({"auto", "io_uring", "threads"}),

@@ -210,6 +210,11 @@ std::string environment_name(std::string_view key) {
   return out;
 }
 
+const char* field_name(std::string_view key) {
+  if (key == "cap") return "CAP";
+  return key == "cap-raise" ? "CAP_RAISE" : nullptr;
+}
+
 Result<Setting> resolve_setting(const SettingSpec& spec,
                                 const std::optional<std::string>& command_line,
                                 const Environment& environment,
@@ -225,8 +230,14 @@ Result<Setting> resolve_setting(const SettingSpec& spec,
   };
 
   const std::string option = "--" + spec.key;
-  const std::string variable = environment_name(spec.key);
+  std::string variable = environment_name(spec.key);
   const char* from_environment = environment(variable.c_str());
+  if (from_environment == nullptr || *from_environment == '\0') {
+    if (const char* other = field_name(spec.key)) {
+      variable = other;
+      from_environment = environment(other);
+    }
+  }
   const auto in_file = std::find_if(files.begin(), files.end(), [&](const SettingsFile& f) {
     return f.find(spec.key) != nullptr;
   });

@@ -91,6 +91,9 @@ std::vector<std::string> settings_paths(const Environment& environment);
 
 // "chunk-max" -> "RESIDCTL_CHUNK_MAX"
 std::string environment_name(std::string_view key);
+// What other engines call the same setting, for those who have it in their environment already; it
+// counts where RESIDCTL_* says nothing. Null for most.
+const char* field_name(std::string_view key);
 
 // The value of one setting and its source. The value has passed spec.kind.check; a switch is "true"
 // or "false" whatever spelling was used.

@@ -43,7 +43,9 @@ struct RunConfig {
   std::uint8_t never_stand_aside = 0;
   std::uint8_t aside_expected = 0;  // the model seems to fit: the program was left as it is
   std::uint8_t own_cgroup = 0;      // the program runs in a control group of its own
-  std::uint8_t lookahead = 0;       // LookaheadSwitch::Mode
+  std::uint32_t expert_cap = 0;     // experts a layer; 0 = the budget decides
+  std::uint8_t expert_cap_raise = 0;
+  std::uint8_t lookahead = 0;  // LookaheadSwitch::Mode
   std::uint8_t quiet = 0;
   std::uint8_t swap_guarantee = 0;  // host::SwapGuarantee as the parent established it
   char policy[40] = {};

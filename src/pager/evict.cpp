@@ -23,6 +23,13 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Fi
       transition.wait(lock);
       continue;
     }
+    // What others are giving up at this moment will do: it takes microseconds, and a victim more
+    // would be read again.
+    if (budget.evicting() != 0 && budget.held() - budget.evicting() + bytes <= budget.limit()) {
+      if (filler == Filler::reader) return Status::infeasible;
+      transition.wait(lock);
+      continue;
+    }
     const bool planned = purpose == Purpose::prefetch && policy->plans();
     const ChunkId victim = planned ? policy->spent() : policy->select_victim();
     if (victim != kNoChunk) {
@@ -59,8 +66,10 @@ bool Pager::Impl::room_wanted(const Lock& lock) const {
   } else if (policy->ranks_experts()) {
     // All that was asked for is on its way, and needed when it comes.
     want = staging.coming_bytes(lock);
+    if (!config.expert_cap_soft && policy->surplus() != kNoChunk) return true;
   }
-  return want != 0 && budget.held() + want > budget.limit();
+  // What others are giving up at this moment is room already.
+  return want != 0 && budget.held() - budget.evicting() + want > budget.limit();
 }
 
 bool Pager::Impl::punch_ahead(Lock& lock) {

@@ -38,6 +38,7 @@ Result<std::unique_ptr<Policy>> configured_policy(const PagerConfig& config) {
   if (policy) {
     (*policy)->set_signal_mode(config.signal_mode);
     (*policy)->set_protect_current(config.protect_current);
+    (*policy)->set_cap(config.expert_cap);
   }
   return policy;
 }

@@ -48,7 +48,9 @@ struct PagerConfig {
   bool lock_pages = false;           // mlock what becomes resident (I-3, the mlocked route)
   // Whether what the next layer's router will likely choose is fetched ahead.
   LookaheadSwitch::Mode lookahead = LookaheadSwitch::Mode::off;
-  TraceRing* trace = nullptr;  // where events go; must outlive the pager
+  std::uint32_t expert_cap = 0;  // experts a layer that stay resident; 0: the budget decides
+  bool expert_cap_soft = false;  // beyond it as long as there is room
+  TraceRing* trace = nullptr;    // where events go; must outlive the pager
 };
 
 // One range of a region's bytes that stays resident while the handle lives.

@@ -14,12 +14,13 @@ struct Entry {
   std::unique_ptr<Policy> (*make)();
 };
 
-constexpr std::array<Entry, 6> kPolicies{{
+constexpr std::array<Entry, 7> kPolicies{{
     {"lru", make_lru},
     {"layer_order_learned", make_layer_order_learned},
     {"layer_order_declared", make_layer_order_declared},
     {"layer_order_spread", make_layer_order_spread},
     {"expert_lru", make_expert_lru},
+    {"expert_lfru", make_expert_lfru},
     {"expert_foresight", make_expert_foresight},
 }};
 

@@ -111,6 +111,10 @@ class Policy {
   // batch, token by token, in falling order of weight. Told before on_access() of the slices.
   virtual void on_routing(std::uint32_t /*layer*/, std::span<const ExpertId> /*chosen*/,
                           std::uint32_t /*used*/) {}
+  // At most this many experts a layer are worth their room; 0: as many as there is room for.
+  virtual void set_cap(std::uint32_t /*experts*/) {}
+  // A candidate beyond that; kNoChunk when there is none.
+  virtual ChunkId surplus() { return kNoChunk; }
   // The router of `layer`, which speaks next, will likely choose these: they are to stay until it
   // has.
   virtual void on_expected(std::uint32_t /*layer*/, std::span<const ExpertId> /*experts*/) {}
@@ -140,8 +144,7 @@ class Policy {
 };
 
 // `lru`, `layer_order_learned`, `layer_order_declared`, `layer_order_spread`, `expert_lru`,
-// `expert_foresight`. The
-// failure lists the names that exist.
+// `expert_lfru`, `expert_foresight`. The failure lists the names that exist.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name);
 std::span<const std::string_view> policy_names();
 

@@ -69,6 +69,8 @@ PagerConfig pager_config(const RunConfig& run, std::uint64_t budget) {
   config.prefetch_depth = run.prefetch_depth;
   config.prefetch_guarded = run.prefetch_admission_always == 0;
   config.prefetch_pinned = run.prefetch_retention_none == 0;
+  config.expert_cap = run.expert_cap;
+  config.expert_cap_soft = run.expert_cap_raise != 0;
   config.lookahead = static_cast<LookaheadSwitch::Mode>(run.lookahead);
   config.noswap =
       run.swap_guarantee == static_cast<std::uint8_t>(host::SwapGuarantee::noswap_mount);

@@ -224,6 +224,27 @@ TEST(EnvironmentNames, AreUpperCaseWithUnderscores) {
   EXPECT_EQ(environment_name("fetching-timeout-ms"), "RESIDCTL_FETCHING_TIMEOUT_MS");
 }
 
+TEST(EnvironmentNames, WhatTheFieldCallsACapCountsBehindOurOwnName) {
+  const SettingSpec cap{"cap", count_value(0, 9), "0", {}};
+  std::map<std::string, std::string> variables{{"CAP", "4"}};
+  const Environment environment = [&](const char* name) -> const char* {
+    const auto at = variables.find(name);
+    return at == variables.end() ? nullptr : at->second.c_str();
+  };
+  const auto theirs = resolve_setting(cap, std::nullopt, environment, {});
+  ASSERT_TRUE(theirs.has_value());
+  EXPECT_EQ(theirs->value, "4");
+  EXPECT_EQ(theirs->origin, "CAP");
+  variables["RESIDCTL_CAP"] = "5";
+  EXPECT_EQ(resolve_setting(cap, std::nullopt, environment, {})->value, "5");
+  EXPECT_EQ(resolve_setting(cap, "6", environment, {})->value, "6");
+  variables = {{"CAP", "many"}};
+  const auto bad = resolve_setting(cap, std::nullopt, environment, {});
+  ASSERT_FALSE(bad.has_value());
+  EXPECT_NE(bad.error().line().find("CAP"), std::string::npos);
+  EXPECT_EQ(field_name("ram"), nullptr);
+}
+
 TEST(Explain, ShowsEachValueWithItsSource) {
   const Setting ram{"ram", "6GiB", Source::environment, "RESIDCTL_RAM"};
   const Setting cap{"cap", "", Source::built_in, "built-in"};

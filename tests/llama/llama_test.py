@@ -190,9 +190,9 @@ def case_routing(b):
 
 def case_policies(b):
     plain = b.plain(b.generate(PROMPTS[0]))
-    for policy in ("lru", "layer_order_learned", "layer_order_declared", "expert_lru"):
-        for prefetch in ("off", "on") if policy != "expert_lru" else ("off",):
-            done, report = b.paged(["--ram", "30%", "--policy", policy, "--prefetch", prefetch, "--eager-reconcile"],
+    for policy in ("lru", "layer_order_learned", "layer_order_declared", "expert_lru", "expert_lfru"):
+        for prefetch in ("off", "on") if not policy.startswith("expert_") else ("off",):
+            done, report = b.paged(["--ram", "30%", "--policy", policy, "--prefetch", prefetch, "--lookahead", "off", "--eager-reconcile"],
                                    b.generate(PROMPTS[0]))
             check(done.returncode == 0 and done.stdout == plain.stdout, f"{policy}, prefetch {prefetch}: the same text")
             check(report["policy"] == policy, "the report names the policy")

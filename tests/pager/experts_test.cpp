@@ -81,7 +81,8 @@ TEST(Experts, ATouchOfWhatIsOnItsWayWaitsForIt) {
 }
 
 class EveryRanking : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, EveryRanking, ::testing::Values("expert_lru", "expert_foresight"));
+INSTANTIATE_TEST_SUITE_P(All, EveryRanking,
+                         ::testing::Values("expert_lru", "expert_lfru", "expert_foresight"));
 
 TEST_P(EveryRanking, ABatchLargerThanTheBudgetStillGivesEveryByte) {
   constexpr std::uint64_t kBudget = 4 * kSlice;
@@ -93,6 +94,85 @@ TEST_P(EveryRanking, ABatchLargerThanTheBudgetStillGivesEveryByte) {
       EXPECT_EQ(rig.store.mismatches(rig.view, begin, begin + kLayer), 0U);
     }
   }
+  rig.expect_clean(kBudget);
+}
+
+std::uint32_t residents(const ExpertRig& rig, std::uint32_t layer) {
+  std::uint32_t count = 0;
+  for (std::uint32_t expert = 0; expert < kExperts; ++expert)
+    count += rig.resident(layer, expert) ? 1 : 0;
+  return count;
+}
+
+TEST_P(EveryRanking, ALayerKeepsNoMoreExpertsThanItsCapThoughThereIsRoom) {
+  PagerConfig config = eager(16 * MiB);
+  config.expert_cap = 3;
+  ExpertRig rig(config, GetParam());
+  for (ExpertId token = 0; token < 6; ++token) {
+    const auto next = static_cast<ExpertId>(token + 1);
+    for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+      rig.use(layer, {token, next});
+      rig.pager->settle();
+      EXPECT_TRUE(rig.resident(layer, token)) << "what is in use stays";
+      EXPECT_TRUE(rig.resident(layer, next));
+    }
+  }
+  for (std::uint32_t layer = 0; layer < kLayers; ++layer)
+    EXPECT_EQ(residents(rig, layer), 3U);
+  rig.expect_clean(16 * MiB);
+}
+
+// What is in use is more than the cap: it stays until the layer after next speaks.
+TEST_P(EveryRanking, ACapBelowWhatATokenUsesStillGivesEveryByte) {
+  PagerConfig config = eager(16 * MiB);
+  config.expert_cap = 1;
+  ExpertRig rig(config, GetParam());
+  for (int token = 0; token < 4; ++token) {
+    for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+      rig.use(layer, {1, 2, 5});
+      const std::uint64_t begin = slice(layer, 0, 0);
+      for (const std::uint32_t expert : {1U, 2U, 5U}) {
+        EXPECT_EQ(
+            rig.store.mismatches(rig.view, begin + expert * kSlice, begin + (expert + 1) * kSlice),
+            0U);
+      }
+    }
+  }
+  rig.pager->settle();
+  EXPECT_LE(residents(rig, 0), 3U);
+  rig.expect_clean(16 * MiB);
+}
+
+TEST_P(EveryRanking, ASoftCapGivesUpNothingWhileThereIsRoom) {
+  PagerConfig config = eager(16 * MiB);
+  config.expert_cap = 2;
+  config.expert_cap_soft = true;
+  ExpertRig rig(config, GetParam());
+  for (ExpertId expert = 0; expert < kExperts; ++expert) {
+    rig.use(0, {expert});
+    rig.pager->settle();
+  }
+  EXPECT_EQ(residents(rig, 0), kExperts);
+}
+
+// Nothing of the layer below its cap goes, though its experts are the older ones.
+TEST(Experts, WhereRoomIsShortALayerBeyondItsCapGivesUpFirst) {
+  constexpr std::uint64_t kBudget = 15 * kSlice;  // five experts
+  PagerConfig config = eager(kBudget);
+  config.expert_cap = 2;
+  config.expert_cap_soft = true;
+  ExpertRig rig(config, "expert_lru");
+  rig.use(1, {0});
+  rig.pager->settle();
+  rig.use(1, {1});
+  rig.pager->settle();
+  for (ExpertId expert = 0; expert < kExperts; ++expert) {
+    rig.use(0, {expert});
+    rig.pager->settle();
+  }
+  EXPECT_TRUE(rig.resident(1, 0));
+  EXPECT_TRUE(rig.resident(1, 1));
+  EXPECT_TRUE(rig.resident(0, 7));
   rig.expect_clean(kBudget);
 }
 

@@ -56,7 +56,8 @@ void expect(ExpertRig& rig, std::int32_t layer, std::vector<ExpertId> experts) {
 }
 
 class Lookahead : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, Lookahead, ::testing::Values("expert_lru", "expert_foresight"));
+INSTANTIATE_TEST_SUITE_P(All, Lookahead,
+                         ::testing::Values("expert_lru", "expert_lfru", "expert_foresight"));
 
 TEST_P(Lookahead, WhatIsExpectedIsThereWhenItIsChosen) {
   ExpertRig rig(eager(16 * MiB), GetParam());

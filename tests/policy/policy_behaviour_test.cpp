@@ -31,9 +31,10 @@ std::unique_ptr<Policy> declared(std::uint32_t n) {
 }
 
 TEST(MakePolicy, makes_every_policy_it_names) {
-  EXPECT_THAT(policy_names(),
-              testing::ElementsAre("lru", "layer_order_learned", "layer_order_declared",
-                                   "layer_order_spread", "expert_lru", "expert_foresight"));
+  EXPECT_THAT(
+      policy_names(),
+      testing::ElementsAre("lru", "layer_order_learned", "layer_order_declared",
+                           "layer_order_spread", "expert_lru", "expert_lfru", "expert_foresight"));
   for (const std::string_view name : policy_names()) {
     auto policy = make_policy(name);
     ASSERT_TRUE(policy.has_value()) << name;

@@ -65,7 +65,7 @@ TEST_F(OptCommand, JudgesEveryPolicyOnACyclicScan) {
   EXPECT_EQ(doc["opt"]["upper_bytes"], optimum->lower_bytes);
   EXPECT_EQ(doc["lru"]["misses"], 200);
   EXPECT_EQ(doc["lru"]["bytes"], 200 * 4096);
-  EXPECT_EQ(doc["policies"].size(), 6U);
+  EXPECT_EQ(doc["policies"].size(), 7U);
   EXPECT_EQ(doc["policies"]["lru"], doc["lru"]);
   for (const char* policy : {"layer_order_learned", "layer_order_declared", "layer_order_spread"}) {
     const json& p = doc["policies"][policy];

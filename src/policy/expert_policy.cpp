@@ -1,19 +1,22 @@
-// `expert_foresight`: of a mixture-of-experts model, the slices of the expert that will be missed
-// least go first, of whatever layer; what every token reads goes only when no slice is left, by its
-// next use in the declared order.
+// `expert_lru`, `expert_lfru`, `expert_foresight`: of a mixture-of-experts model, the slices of the
+// expert that is worth least go first, of whatever layer; what every token reads goes only when no
+// slice is left, by its next use in the declared order.
 //
-// How much an expert will be missed is estimated from all that the routers have chosen
-// (expert_foresight.cpp); this file knows which chunks are candidates, and whom not to take:
+// What an expert is worth is a ranking's to say (expert_ranking.hpp): its last use, how often it
+// was used, or how much it will be missed by all that the routers have chosen so far. A use is what
+// the engine says of its routing, not a fault: the most used expert never faults. This file knows
+// which chunks are candidates, and whom not to take:
 //
 //   E-1  What was chosen in the last kHeld calls stays while there is another: a layer's slices are
 //        read until the next layer speaks, and some may not have come yet. So does what the next
 //        layer is expected to choose.
-//   E-2  Until a router has spoken there is nothing to go by but age; then slices go as in
-//        `expert_lru`.
+//   E-2  Until a router has spoken there is nothing to go by but age.
 //   E-3  Candidates that are neither slices nor in the order (rows of the embedding, and the seams
 //        that two experts share) go by age: first, when no token has used them for kStale tokens
 //        or when they hold more than an eighth of the budget; else after the slices. They are
 //        small, and a small read costs the disk nearly what a slice does.
+//   E-4  With a cap a layer keeps that many experts, and those that E-1 holds: of a layer that has
+//        more the one of least worth is surplus, and goes before all others.
 //
 // The victim is found by a look at each expert that has a candidate, 2 ns each: worths change for a
 // whole layer with every token, so that an order kept up to date would cost more than it saves.
@@ -36,9 +39,12 @@ constexpr std::uint64_t kStale = 32;
 constexpr std::uint64_t kPairsMost = 1ULL << 26;  // 256 MiB
 constexpr std::uint64_t kOutsideShare = 8;
 
-class ExpertForesightPolicy final : public DeclaredPolicy {
+using MakeRanking = std::unique_ptr<ExpertRanking> (*)(const ExpertShape&);
+
+class ExpertPolicy final : public DeclaredPolicy {
  public:
-  std::string_view name() const override { return "expert_foresight"; }
+  ExpertPolicy(std::string_view name, MakeRanking ranking) : name_(name), make_(ranking) {}
+  std::string_view name() const override { return name_; }
   bool ranks_experts() const override { return true; }
 
   void grow(std::span<const std::uint32_t> bytes) override {
@@ -56,10 +62,11 @@ class ExpertForesightPolicy final : public DeclaredPolicy {
         std::uint64_t{map.shape.layers} * map.shape.experts * map.shape.experts;
     if (pairs == 0 || pairs > kPairsMost || map.shape.used > kExpertsUsedMost) return;
     // Before any candidate is told: a policy is made anew when chunks are added.
-    ranking_ = make_expert_foresight(map.shape);
+    ranking_ = make_(map.shape);
     places_ = map.places;
     layer_numbers_ = map.layer_numbers;
     experts_.assign(std::size_t{map.shape.layers} * map.shape.experts, Expert{});
+    resident_.assign(map.shape.layers, 0);
   }
 
   // Chunks may come into the order or leave it.
@@ -124,7 +131,11 @@ class ExpertForesightPolicy final : public DeclaredPolicy {
     Expert& expert = experts_[index(places_[chunk].layer, places_[chunk].expert)];
     next_[chunk] = expert.first;
     prev_[chunk] = kNoChunk;
-    if (expert.first != kNoChunk) prev_[expert.first] = chunk;
+    if (expert.first != kNoChunk) {
+      prev_[expert.first] = chunk;
+    } else if (++resident_[places_[chunk].layer] == cap_ + 1) {
+      ++layers_over_;
+    }
     expert.first = chunk;
   }
 
@@ -143,9 +154,29 @@ class ExpertForesightPolicy final : public DeclaredPolicy {
     else
       expert.first = next_[chunk];
     if (next_[chunk] != kNoChunk) prev_[next_[chunk]] = prev_[chunk];
+    if (expert.first == kNoChunk && resident_[places_[chunk].layer]-- == cap_ + 1) --layers_over_;
+  }
+
+  void set_cap(std::uint32_t experts) override {
+    cap_ = experts == 0 ? kUncapped : experts;
+    layers_over_ = 0;
+    for (const std::uint32_t resident : resident_)
+      layers_over_ += resident > cap_ ? 1 : 0;
+  }
+
+  ChunkId surplus() override {
+    if (layers_over_ == 0) return kNoChunk;
+    for (std::uint32_t layer = 0; layer < resident_.size(); ++layer) {
+      if (resident_[layer] <= cap_) continue;
+      const std::size_t first = index(layer, 0);
+      const ChunkId slice = least_worth(first, first + ranking_->shape().experts);
+      if (slice != kNoChunk) return slice;
+    }
+    return kNoChunk;
   }
 
   ChunkId select_victim() override {
+    if (const ChunkId over = surplus(); over != kNoChunk) return over;  // E-4
     const ChunkId outside = ages_.oldest();
     const std::uint64_t stale = kStale * layer_numbers_.size();
     if (outside != kNoChunk &&
@@ -181,38 +212,60 @@ class ExpertForesightPolicy final : public DeclaredPolicy {
     return chunk < places_.size() && places_[chunk].layer != ExpertPlace::kNone;
   }
 
-  ChunkId least_missed() {
+  // Among the experts at these places; kNoChunk where all that have a candidate are held.
+  ChunkId least_worth(std::size_t begin, std::size_t end) const {
     const std::span<const double> worth = ranking_->worth();
     const Expert* best = nullptr;
     double least = 0;
-    for (std::size_t i = 0; i < experts_.size(); ++i) {
+    for (std::size_t i = begin; i < end; ++i) {
       const Expert& expert = experts_[i];
-      const bool held = expert.held_until >= calls_;  // E-1
-      if (expert.first == kNoChunk || held) continue;
+      if (expert.first == kNoChunk || expert.held_until >= calls_) continue;  // E-1
       if (best != nullptr && worth[i] >= least) continue;
       best = &expert;
       least = worth[i];
     }
-    return best != nullptr ? best->first : slice_ages_.oldest();
+    return best != nullptr ? best->first : kNoChunk;
   }
 
+  ChunkId least_missed() const {
+    const ChunkId slice = least_worth(0, experts_.size());
+    return slice != kNoChunk ? slice : slice_ages_.oldest();
+  }
+
+  static constexpr std::uint32_t kUncapped = 0xfffffffeU;
+
+  const std::string_view name_;
+  const MakeRanking make_;
   std::unique_ptr<ExpertRanking> ranking_;  // null: a model without experts
   std::vector<ExpertPlace> places_;
   std::vector<std::uint32_t> layer_numbers_;
-  std::vector<Expert> experts_;         // by layer and expert
-  std::vector<ChunkId> next_, prev_;    // candidates of one expert
-  std::vector<std::uint32_t> bytes_;    // by chunk
-  std::vector<std::uint64_t> used_in_;  // by chunk: the call of its last use
-  AgeQueue slice_ages_;                 // members: the candidates that are slices
-  std::uint64_t outside_bytes_ = 0;     // of candidates that are neither slices nor in the order
+  std::vector<Expert> experts_;          // by layer and expert
+  std::vector<std::uint32_t> resident_;  // by layer: experts that have a candidate
+  std::uint32_t cap_ = kUncapped;        // of these
+  std::uint32_t layers_over_ = 0;        // layers that have more
+  std::vector<ChunkId> next_, prev_;     // candidates of one expert
+  std::vector<std::uint32_t> bytes_;     // by chunk
+  std::vector<std::uint64_t> used_in_;   // by chunk: the call of its last use
+  AgeQueue slice_ages_;                  // members: the candidates that are slices
+  std::uint64_t outside_bytes_ = 0;      // of candidates that are neither slices nor in the order
   std::uint64_t budget_ = 0;
   std::uint64_t calls_ = 0;
 };
 
+std::unique_ptr<Policy> make(std::string_view name, MakeRanking ranking) {
+  return std::make_unique<ExpertPolicy>(name, ranking);
+}
+
 }  // namespace
 
+std::unique_ptr<Policy> make_expert_lru() {
+  return make("expert_lru", make_expert_lru);
+}
+std::unique_ptr<Policy> make_expert_lfru() {
+  return make("expert_lfru", make_expert_lfru);
+}
 std::unique_ptr<Policy> make_expert_foresight() {
-  return std::make_unique<ExpertForesightPolicy>();
+  return make("expert_foresight", make_expert_foresight);
 }
 
 }  // namespace resid
