@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,6 +28,7 @@ struct Options {
   std::string model;
   std::string prompt;
   std::string timings;
+  std::string follow;
   int n = 64;
   int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   int context = 0;  // tokens; 0 = as many as prompt and continuation need
@@ -64,6 +66,10 @@ Options parse(int argc, char** argv) {
   app.add_option("--top-p", o.top_p, "nucleus")->check(CLI::Range(0.0, 1.0));
   app.add_option("--repeat-penalty", o.repeat_penalty, "1 = none")->check(CLI::Range(0.01, 100.0));
   app.add_option("--timings", o.timings, "JSON file to write the timings and token ids to");
+  app.add_option(
+      "--follow", o.follow,
+      "go on with the words of this text file instead of those that come out, in windows "
+      "of -c tokens; for what depends on real text");
   app.add_flag("--no-repack", no_repack, "compute on the weights as they are in the file");
   try {
     app.parse(argc, argv);
@@ -99,6 +105,13 @@ std::vector<llama_token> tokenize(const llama_vocab* vocab, const std::string& t
   if (n <= 0) fail(2, "--prompt", "it gives no tokens", "use another text");
   tokens.resize(static_cast<std::size_t>(n));
   return tokens;
+}
+
+std::vector<llama_token> read_tokens(const llama_vocab* vocab, const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file) fail(2, path, "it cannot be read", "name a text file");
+  return tokenize(vocab, text);
 }
 
 // The bytes of a token; nothing for special ones.
@@ -207,7 +220,11 @@ int main(int argc, char** argv) {
   const llama_vocab* vocab = llama_model_get_vocab(model.get());
   std::vector<llama_token> prompt = tokenize(vocab, o.prompt);
 
-  const std::size_t needed = prompt.size() + static_cast<std::size_t>(o.n);
+  std::vector<llama_token> text;
+  if (!o.follow.empty()) text = read_tokens(vocab, o.follow);
+  const std::size_t window = o.context != 0 ? static_cast<std::size_t>(o.context) : 512;
+  const std::size_t all = prompt.size() + static_cast<std::size_t>(o.n);
+  const std::size_t needed = text.empty() ? all : std::min(all, std::max(window, prompt.size()));
   if (o.context != 0 && static_cast<std::size_t>(o.context) < needed) {
     fail(2, "-c " + std::to_string(o.context), std::to_string(needed) + " tokens are needed",
          "raise -c or lower -n");
@@ -231,6 +248,7 @@ int main(int argc, char** argv) {
   std::uint64_t read_before = disk_bytes();
   llama_batch batch = llama_batch_get_one(prompt.data(), static_cast<int>(prompt.size()));
   llama_token token = 0;
+  std::size_t in_window = prompt.size();
   while (t.ids.size() < static_cast<std::size_t>(o.n)) {
     if (llama_decode(context.get(), batch) != 0)
       fail(1, "llama.cpp", "decoding failed", "its own message is above");
@@ -239,7 +257,16 @@ int main(int argc, char** argv) {
       t.ttft_s = since(lap);
       lap = std::chrono::steady_clock::now();
     }
-    if (llama_vocab_is_eog(vocab, token)) break;
+    if (!text.empty()) {
+      if (t.ids.size() == text.size()) break;
+      token = text[t.ids.size()];
+      if (in_window++ == needed) {
+        llama_memory_clear(llama_get_memory(context.get()), true);
+        in_window = 1;
+      }
+    } else if (llama_vocab_is_eog(vocab, token)) {
+      break;
+    }
     t.ids.push_back(token);
     t.token_s.push_back(since(token_began));
     const std::uint64_t read = disk_bytes();
