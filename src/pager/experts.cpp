@@ -77,19 +77,35 @@ void Pager::Impl::use_slice(Lock& lock, Region& region, ChunkIndex index, std::u
   }
 }
 
-std::int32_t Pager::Impl::layer_of(const Region& region, std::uint64_t offset) const {
+const ExpertIndex::Stack* Pager::Impl::first_stack(const Region& region,
+                                                   std::uint64_t offset) const {
   // By the tensor, not by the chunk: the page where it starts may be another tensor's too.
   for (const ExpertIndex::Stack& stack : region.experts().first_stacks()) {
-    if (region.file().tensors[stack.tensor].offset == offset) return stack.layer;
+    if (region.file().tensors[stack.tensor].offset == offset) return &stack;
   }
-  return kNoLayer;
+  return nullptr;
 }
 
-std::int32_t Pager::layer_of_stack(const void* stack) const {
+Pager::ExpertStack Pager::stack_at(const void* stack) const {
   const auto where = impl_->shown(stack, 1);
-  if (!where) return kNoLayer;
+  if (!where) return {};
   const Lock lock(impl_->mutex);
-  return impl_->layer_of(*impl_->regions[where->region], where->offset);
+  const auto* found = impl_->first_stack(*impl_->regions[where->region], where->offset);
+  return found == nullptr ? ExpertStack{} : ExpertStack{found->layer, found->experts};
+}
+
+std::vector<std::string> Pager::stack_names() const {
+  std::vector<std::string> names;
+  {
+    const Lock lock(impl_->mutex);
+    for (const auto& region : impl_->regions) {
+      for (const ExpertIndex::Stack& stack : region->experts().first_stacks())
+        names.push_back(region->file().tensors[stack.tensor].name);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
 }
 
 bool Pager::use_experts(const void* stack, std::span<const ExpertId> chosen, std::uint32_t used) {
@@ -101,8 +117,9 @@ bool Pager::use_experts(const void* stack, std::span<const ExpertId> chosen, std
   if (!p.policy->ranks_experts()) return false;
   Region& region = *p.regions[where->region];
   // Once a layer, when the first of its stacks that the engine comes to is named.
-  const std::int32_t layer = p.layer_of(region, where->offset);
-  if (layer == kNoLayer) return false;
+  const ExpertIndex::Stack* first = p.first_stack(region, where->offset);
+  if (first == nullptr) return false;
+  const std::int32_t layer = first->layer;
   p.policy->on_routing(static_cast<std::uint32_t>(layer), chosen, used);
   // A prompt names an expert many times; it is read once. In rising order, as ggml computes them.
   std::array<std::uint64_t, (kExpertsMost + 63) / 64> seen{};

@@ -211,8 +211,8 @@ struct Pager::Impl {
   bool release_oldest_retained(Lock& lock);
 
   // ---- experts.cpp
-  // The layer whose first stack starts at `offset`, or kNoLayer.
-  std::int32_t layer_of(const Region& region, std::uint64_t offset) const;
+  // The first stack of a layer that starts at `offset`, or null.
+  const ExpertIndex::Stack* first_stack(const Region& region, std::uint64_t offset) const;
   // The workload is about to read this slice. `room`: what may still be announced.
   void use_slice(Lock& lock, Region& region, ChunkIndex index, std::uint64_t now,
                  std::uint64_t& room);

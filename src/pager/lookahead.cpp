@@ -103,9 +103,10 @@ void Pager::look_ahead(const void* stack, std::span<const ExpertId> chosen, std:
     const Lock lock(p.mutex);
     region = p.regions[where->region].get();
     if (region->lookahead == nullptr || !p.policy->ranks_experts()) return;
-    layer = p.layer_of(*region, where->offset);
+    const ExpertIndex::Stack* first = p.first_stack(*region, where->offset);
+    if (first == nullptr) return;
+    layer = first->layer;
   }
-  if (layer == kNoLayer) return;
   Lookahead& ahead = *region->lookahead;
   const std::unique_lock held(ahead.mutex, std::try_to_lock);
   if (!held) return;

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.hpp"
 #include "model/chunk_plan.hpp"
@@ -140,8 +141,15 @@ class Pager {
   void look_ahead(const void* stack, std::span<const ExpertId> chosen, std::uint32_t used,
                   const HiddenState& state);
 
-  // The layer whose first stacked expert tensor starts at this address; kNoLayer for any other.
-  std::int32_t layer_of_stack(const void* stack) const;
+  // The layer whose first stacked expert tensor starts at this address, as for use_experts(), and
+  // how many experts it has; kNoLayer for any other.
+  struct ExpertStack {
+    std::int32_t layer = kNoLayer;
+    std::uint32_t experts = 0;
+  };
+  ExpertStack stack_at(const void* stack) const;
+  // The names of all such tensors, each once: two models may use one name.
+  std::vector<std::string> stack_names() const;
 
   // Tells the policy that the workload reads this chunk (engines with a signal of their own).
   void notify_access(ChunkId chunk);

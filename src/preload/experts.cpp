@@ -36,7 +36,7 @@ void routed(const resid_routed& call) {
   Session* session = Session::get();
   RoutingSpool* spool = session->routing_spool();
   if (spool == nullptr) return;
-  const std::int32_t layer = pager->layer_of_stack(call.stack);
+  const std::int32_t layer = pager->stack_at(call.stack).layer;
   if (layer == kNoLayer || spool->append(call, layer)) return;
   session->notice(Notice::routing_lost,
                   "the routing cannot be recorded any further: is the disk full?");

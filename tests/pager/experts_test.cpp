@@ -44,6 +44,16 @@ TEST(Experts, OnlyTheFirstStackOfALayerSpeaksForIt) {
   EXPECT_EQ(rig.stats.bytes_fetched.load(), 0U);
 }
 
+TEST(Experts, TheFirstStackOfALayerIsKnownByItsAddressAndByItsName) {
+  ExpertRig rig(eager(16 * MiB));
+  EXPECT_EQ(rig.pager->stack_at(rig.view + slice(1, 0, 0)).layer, 1);
+  EXPECT_EQ(rig.pager->stack_at(rig.view + slice(1, 0, 0)).experts, kExperts);
+  EXPECT_EQ(rig.pager->stack_at(rig.view + slice(1, 1, 0)).layer, kNoLayer);
+  EXPECT_EQ(rig.pager->stack_at(rig.view + slice(1, 0, 1)).layer, kNoLayer);
+  EXPECT_EQ(rig.pager->stack_at(&rig).layer, kNoLayer);
+  EXPECT_EQ(rig.pager->stack_names(), (std::vector<std::string>{"t0", "t3"}));
+}
+
 TEST(Experts, AnExpertThatDoesNotExistIsIgnored) {
   ExpertRig rig(eager(16 * MiB));
   EXPECT_TRUE(rig.use(1, {kExperts, 0xffff, 2}));
