@@ -41,6 +41,7 @@ struct Settings {
   const Setting& large_frames;
   const Setting& tripwires;
   const Setting& stand_aside;
+  const Setting& experts_sensor;
   const Setting& sync_handler;
   const Setting& eager_reconcile;
   const Setting& fetching_timeout_ms;
@@ -67,6 +68,14 @@ ReadEngine read_engine(std::string_view name) {
 LookaheadSwitch::Mode lookahead_mode(std::string_view name) {
   if (name == "off") return LookaheadSwitch::Mode::off;
   return name == "on" ? LookaheadSwitch::Mode::on : LookaheadSwitch::Mode::automatic;
+}
+
+ExpertSensor expert_sensor(std::string_view text) {
+  for (const auto sensor :
+       {ExpertSensor::ggml_backend, ExpertSensor::eval_callback, ExpertSensor::faults}) {
+    if (text == name(sensor)) return sensor;
+  }
+  return ExpertSensor::automatic;
 }
 
 ValueKind need_value() {
@@ -112,6 +121,7 @@ Result<RunConfig> to_config(const Settings& s) {
   config.small_frames = s.large_frames.value == "off" ? 1 : 0;
   config.no_tripwires = s.tripwires.value == "off" ? 1 : 0;
   config.never_stand_aside = s.stand_aside.value == "off" ? 1 : 0;
+  config.expert_sensor = expert_sensor(s.experts_sensor.value);
   config.fetching_timeout_ms = static_cast<std::uint32_t>(s.fetching_timeout_ms.count());
   // auto: decided by the model, once it is mapped.
   if (s.prefetch.value != "off") {
@@ -167,6 +177,9 @@ Settings add_settings(Verb& verb) {
                                 "Learn the position from resident chunks too"),
       .stand_aside = verb.setting("stand-aside", choice_value({"auto", "off"}), "auto",
                                   "Map plainly when the budget holds the whole model"),
+      .experts_sensor = verb.setting(
+          "experts-sensor", choice_value({"auto", "ggml_backend", "eval_callback", "faults"}),
+          "auto", "What tells which experts come next; auto: the first that the program allows"),
       .sync_handler = verb.setting("sync-handler", switch_value(), "",
                                    "Fetch on the fault thread, for comparison"),
       .eager_reconcile = verb.setting("eager-reconcile", switch_value(), "",

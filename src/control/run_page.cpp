@@ -5,6 +5,20 @@
 
 namespace resid {
 
+std::string_view name(ExpertSensor sensor) {
+  switch (sensor) {
+    case ExpertSensor::automatic:
+      return "auto";
+    case ExpertSensor::ggml_backend:
+      return "ggml_backend";
+    case ExpertSensor::eval_callback:
+      return "eval_callback";
+    case ExpertSensor::faults:
+      break;
+  }
+  return "faults";
+}
+
 void record_failure(RunPage& page, Status status, const char* line) {
   if (status == Status::ok) status = Status::internal;
   std::uint32_t none = 0;

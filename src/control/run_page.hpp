@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "base/status.hpp"
@@ -19,6 +20,11 @@
 namespace resid {
 
 inline constexpr const char* kRunPageVariable = "RESIDCTL_RUN_PAGE";
+
+// What tells the pager which experts of a layer come next. As a setting, `automatic` is the first
+// of the others that the program gives an opening for; what a run has used is never `automatic`.
+enum class ExpertSensor : std::uint8_t { automatic, ggml_backend, eval_callback, faults };
+std::string_view name(ExpertSensor sensor);  // as on the command line and in the report
 
 struct RunConfig {
   std::uint8_t ram_is_percent = 0;  // else bytes; bytes 0 = derive from the control group
@@ -48,6 +54,7 @@ struct RunConfig {
   std::uint8_t lookahead = 0;  // LookaheadSwitch::Mode
   std::uint8_t quiet = 0;
   std::uint8_t swap_guarantee = 0;  // host::SwapGuarantee as the parent established it
+  ExpertSensor expert_sensor = ExpertSensor::automatic;
   char policy[40] = {};
   char match[256] = {};  // --match GLOB, empty = by content only
 };
@@ -63,6 +70,10 @@ struct RunPage {
   std::uint32_t page_bytes = sizeof(RunPage);  // parent and library must agree on the layout
   std::uint32_t reserved = 0;
   RunConfig config;
+
+  // The ggml backend that shows the routing of experts; empty: the program is not to be told by
+  // one.
+  char ggml_backend[1024] = {};
 
   std::atomic<std::uint32_t> phase{0};          // RunPhase
   std::atomic<std::uint32_t> budget_holder{0};  // pid of the process that pages, 0 = none
@@ -80,7 +91,8 @@ struct RunPage {
   char uffd_route[64] = {};
   char read_engine[16] = {};
   std::uint8_t large_frames = 0;
-  char last_error[1024] = {};  // the first failure's whole line
+  std::atomic<ExpertSensor> expert_sensor{ExpertSensor::faults};  // that has told of routing
+  char last_error[1024] = {};                                     // the first failure's whole line
   PagerStats stats;
 };
 

@@ -1,22 +1,23 @@
-// The preload library's end of the ggml backend (ggml/backend/routed.h): which experts a layer's
-// router chose for each token of a batch goes to the pager.
+// The preload library's end of the ggml backend (ggml/backend/routed.h), and the way on from there:
+// which experts a layer's router chose for each token of a batch goes to the pager.
+
+#include "preload/experts.hpp"
 
 #include <cstring>
 #include <vector>
 
-#include "ggml/backend/routed.h"
 #include "preload/export.hpp"
 #include "preload/session.hpp"
 
 namespace resid::preload {
-namespace {
 
-void routed(const resid_routed& call) {
+void routed(const resid_routed& call, ExpertSensor by) {
   Pager* pager = Session::pager();
+  if (pager == nullptr || Session::get()->expert_sensor() != by) return;
   // The limit of an engine's batch; what is larger comes by its faults.
   constexpr std::uint64_t kMost = 1U << 22;
   const std::uint64_t ids = std::uint64_t{call.used} * call.tokens;
-  if (pager == nullptr || call.experts > kExpertsMost || ids == 0 || ids > kMost) return;
+  if (call.experts > kExpertsMost || ids == 0 || ids > kMost) return;
   const Inside inside;
   std::vector<ExpertId> chosen;
   chosen.reserve(ids);
@@ -29,11 +30,12 @@ void routed(const resid_routed& call) {
       chosen.push_back(static_cast<ExpertId>(id));
     }
   }
+  Session* session = Session::get();
+  session->page().expert_sensor.store(by);
   if (pager->use_experts(call.stack, chosen, call.used) && call.state != nullptr) {
     pager->look_ahead(call.stack, chosen, call.used,
                       {call.state, call.state_stride, call.state_width, call.tokens});
   }
-  Session* session = Session::get();
   RoutingSpool* spool = session->routing_spool();
   if (spool == nullptr) return;
   const std::int32_t layer = pager->stack_at(call.stack).layer;
@@ -42,22 +44,24 @@ void routed(const resid_routed& call) {
                   "the routing cannot be recorded any further: is the disk full?");
 }
 
-}  // namespace
 }  // namespace resid::preload
 
 RESID_EXPORT int resid_ggml_attach() {
   using resid::preload::Session;
   Session* session = Session::get();
   if (session == nullptr || session->detached()) return 0;
-  session->expect_routing();
-  return 1;
+  return session->expect_routing(resid::ExpertSensor::ggml_backend) ? 1 : 0;
 }
 
 RESID_EXPORT int resid_ggml_controls(const void* address) {
-  const resid::Pager* pager = resid::preload::Session::pager();
-  return pager != nullptr && pager->in_view(address, 1) ? 1 : 0;
+  using resid::preload::Session;
+  const resid::Pager* pager = Session::pager();
+  if (pager == nullptr || Session::get()->expert_sensor() != resid::ExpertSensor::ggml_backend) {
+    return 0;
+  }
+  return pager->in_view(address, 1) ? 1 : 0;
 }
 
 RESID_EXPORT void resid_ggml_routed(const resid_routed* call) {
-  resid::preload::routed(*call);
+  resid::preload::routed(*call, resid::ExpertSensor::ggml_backend);
 }

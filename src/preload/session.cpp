@@ -138,6 +138,19 @@ const Session::Region* Session::region_of(const StoreIdentity& identity) const {
   return nullptr;
 }
 
+bool Session::expect_routing(ExpertSensor by) {
+  const ExpertSensor wanted = page_->config.expert_sensor;
+  if (wanted != ExpertSensor::automatic && wanted != by) return false;
+  // The backend tells all that the callback tells, without a stop at every layer.
+  ExpertSensor none = ExpertSensor::faults;
+  if (by == ExpertSensor::ggml_backend) {
+    expert_sensor_.store(by);
+  } else {
+    expert_sensor_.compare_exchange_strong(none, by);
+  }
+  return expert_sensor() == by;
+}
+
 bool Session::is_model(int fd) const {
   return recognised(fd, page_->config.match);
 }
@@ -179,7 +192,8 @@ Result<void> Session::start_pager(const Opened& model) {
     // Which expert comes next is not in the order, so that a plan for it would stream the wrong
     // ones.
     const bool experts = file.layers > 0 && file.experts != 0;
-    const char* of_experts = routing_.load() ? "expert_foresight" : "layer_order_declared";
+    const bool routed = expert_sensor() != ExpertSensor::faults;
+    const char* of_experts = routed ? "expert_foresight" : "layer_order_declared";
     pager.policy = experts ? of_experts : "layer_order_spread";
     copy_text(page_->config.policy, pager.policy);  // the report names what ran
   }

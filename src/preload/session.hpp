@@ -102,8 +102,12 @@ class Session {
   bool is_model(int fd) const;
 
   bool detached() const { return detached_; }
-  // An engine will say which experts it is about to read.
-  void expect_routing() { routing_.store(true); }
+  // An engine will say by this sensor which experts it is about to read. False when the run is to
+  // use another one; then it need not say it. Told before the model is mapped, it decides the
+  // policy.
+  bool expect_routing(ExpertSensor by);
+  // Which sensor is listened to.
+  ExpertSensor expert_sensor() const { return expert_sensor_.load(); }
   // Where the run records what routers chose; nullptr when it does not.
   RoutingSpool* routing_spool() { return spool_.is_open() ? &spool_ : nullptr; }
   // Whether the program has changed the protection of a part of a view, so that a change back has
@@ -160,7 +164,7 @@ class Session {
   RoutingSpool spool_;
   std::atomic<std::uint32_t> noticed_{0};
   std::atomic<bool> reprotected_{false};
-  std::atomic<bool> routing_{false};
+  std::atomic<ExpertSensor> expert_sensor_{ExpertSensor::faults};
   std::mutex mutex_;  // guards what follows; never held while the program's memory is touched
   std::vector<Region> regions_;
   std::vector<StoreIdentity> aside_;  // files that are mapped plainly

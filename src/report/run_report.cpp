@@ -57,12 +57,12 @@ std::string config_text(const RunConfig& c) {
       "ram={} policy={} chunk_max={} fetch_workers={} fetching_timeout_ms={} prefetch_depth={} "
       "prefetch_admission={} prefetch_retention={} sync_handler={} eager_reconcile={} "
       "protect_current={} match={} read_engine={} read_depth={} read_bytes={} small_frames={} "
-      "no_tripwires={} never_stand_aside={} lookahead={}",
+      "no_tripwires={} never_stand_aside={} experts_sensor={} lookahead={}",
       size_text(c), c.policy, c.chunk_max, c.fetch_workers, c.fetching_timeout_ms, c.prefetch_depth,
       c.prefetch_admission_always != 0 ? "always" : "guarded",
       c.prefetch_retention_none != 0 ? "none" : "pinned", c.sync_handler, c.eager_reconcile,
       c.protect_current, c.match, c.read_engine, c.read_depth, c.read_bytes, c.small_frames,
-      c.no_tripwires, c.never_stand_aside, c.lookahead);
+      c.no_tripwires, c.never_stand_aside, name(c.expert_sensor), c.lookahead);
 }
 
 std::string config_hash(const RunConfig& config) {
@@ -125,7 +125,9 @@ nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
       {"late", load(s.prefetch_late)},         {"wasted", load(s.prefetch_wasted)},
       {"declined", load(s.prefetch_declined)}, {"pin_broken", load(s.prefetch_pin_broken)}};
   // Of the slices that routing asked for, by bytes: where they were.
-  out["experts"] = {{"sensor", load(s.expert_layers) != 0 ? "ggml_backend" : "faults"},
+  const ExpertSensor sensor =
+      load(s.expert_layers) != 0 ? page.expert_sensor.load() : ExpertSensor::faults;
+  out["experts"] = {{"sensor", name(sensor)},
                     {"layers_routed", load(s.expert_layers)},
                     {"asked", load(s.expert_asked)},
                     {"asked_bytes", load(s.expert_asked_bytes)},

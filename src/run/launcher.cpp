@@ -177,6 +177,12 @@ std::string directory_of(const std::string& path) {
   return path.substr(0, path.rfind('/'));
 }
 
+// The backend that the program is to load, empty where it is not to be told by one.
+std::string backend_for(ExpertSensor sensor, const std::string& preload_library) {
+  const bool wanted = sensor == ExpertSensor::automatic || sensor == ExpertSensor::ggml_backend;
+  return wanted ? find_ggml_backend(preload_library) : std::string();
+}
+
 }  // namespace
 
 Result<std::string> find_preload_library() {
@@ -263,8 +269,9 @@ Result<int> run_program(const RunOptions& options) {
   launch.arguments = std::move(adapted.arguments);
   for (const std::string& reason : adapted.reasons)
     note(reason);
-  launch.environment = adapt_environment(::getenv, {*library, find_ggml_backend(*library)},
-                                         page_file->path(), aside);
+  const std::string backend = aside ? "" : backend_for(options.config.expert_sensor, *library);
+  if (backend.size() < sizeof page.ggml_backend) backend.copy(page.ggml_backend, backend.size());
+  launch.environment = adapt_environment(::getenv, {*library, backend}, page_file->path(), aside);
   for (const Change& change : launch.environment) {
     if (!change.reason.empty()) note(change.reason);
   }

@@ -121,7 +121,7 @@ class Writing {
     if (!writer_ || counts_.tokens == 0) {
       return fail(Status::nothing_mapped, path_, "no routing was seen, and nothing is written",
                   "see \"experts\" in the report: the model must have experts and a budget that "
-                  "does not hold all of it, and the program must load ggml's backends");
+                  "does not hold all of it, and the program must link ggml dynamically");
     }
     if (auto ok = writer_->finish(); !ok) return tl::unexpected(ok.error());
     return counts_;

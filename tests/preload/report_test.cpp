@@ -130,7 +130,9 @@ TEST_F(RunReport, the_summary_says_where_the_routed_experts_were) {
   EXPECT_NE(run_summary(*page_, facts_).find("70 % of what the router asked for was resident, "
                                              "25 % missing, 5 % on its way"),
             std::string::npos);
-  EXPECT_EQ(run_report(*page_, facts_)["experts"]["sensor"], "ggml_backend");
+  EXPECT_EQ(run_report(*page_, facts_)["experts"]["sensor"], "faults");
+  page_->expert_sensor = ExpertSensor::eval_callback;
+  EXPECT_EQ(run_report(*page_, facts_)["experts"]["sensor"], "eval_callback");
 }
 
 TEST_F(RunReport, the_summary_says_whether_the_budget_was_kept) {
