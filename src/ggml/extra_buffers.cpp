@@ -1,37 +1,16 @@
 #include "ggml/extra_buffers.hpp"
 
-#include <dlfcn.h>
-
 #include <atomic>
 #include <cstring>
+
+#include "ggml/next.hpp"
 
 namespace resid::ggml {
 namespace {
 
 using GetProcAddress = void* (*)(void* registry, const char* name);
-constexpr const char* kSymbol = "ggml_backend_reg_get_proc_address";
 
 std::atomic<void (*)()> g_told{nullptr};
-std::atomic<GetProcAddress> g_real{nullptr};
-
-// ggml's own definition. A libllama opened with RTLD_LOCAL (Python's ctypes does) has its ggml
-// outside the global search order, where RTLD_NEXT does not look: then it is found among the
-// dependencies of the library that called.
-GetProcAddress find_real(void* caller, GetProcAddress ours) {
-  if (const GetProcAddress known = g_real.load(std::memory_order_acquire)) return known;
-  void* found = ::dlsym(RTLD_NEXT, kSymbol);
-  Dl_info info{};
-  if (found == nullptr && ::dladdr(caller, &info) != 0 && info.dli_fname != nullptr) {
-    // Stays open: it was loaded already, and its ggml must outlive the pointer kept here.
-    if (void* library = ::dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD)) {
-      found = ::dlsym(library, kSymbol);
-    }
-  }
-  const auto real = reinterpret_cast<GetProcAddress>(found);
-  if (real == nullptr || real == ours) return nullptr;
-  g_real.store(real, std::memory_order_release);
-  return real;
-}
 
 }  // namespace
 
@@ -50,7 +29,8 @@ extern "C" __attribute__((visibility("default"))) void* ggml_backend_reg_get_pro
     told();
     return nullptr;
   }
-  const GetProcAddress real =
-      find_real(__builtin_return_address(0), ggml_backend_reg_get_proc_address);
+  static Next next("ggml_backend_reg_get_proc_address",
+                   reinterpret_cast<const void*>(ggml_backend_reg_get_proc_address));
+  const auto real = reinterpret_cast<GetProcAddress>(next.behind(__builtin_return_address(0)));
   return real == nullptr ? nullptr : real(registry, name);
 }
