@@ -69,6 +69,12 @@ class Bench:
         return [self.program("generate"), "--model", str(model or self.model), "--prompt", prompt, "-n", str(n), "-t",
                 "1", "--timings", str(timings)]
 
+    def observer(self):
+        path = self.bin.parent / "tests" / "observe"
+        if not path.exists():
+            skip("observe is not built (no headers beside the llama.cpp in use)")
+        return [str(path), "--model", str(self.model)]
+
     def ids(self):
         return json.loads((self.folder / "timings.json").read_text())["token_ids"]
 
@@ -128,15 +134,40 @@ def case_experts(b):
     two[two.index("-t") + 1] = "2"
     done, report = b.paged(["--ram", "50%"], two)
     check(done.stdout == plain.stdout and report["experts"]["layers_routed"] == layers * tokens, "two threads: the same")
-    # Where the variable is the user's, nothing is told, and nothing is lost.
+    # Where it is not wanted, nothing is told, and nothing is lost.
+    done, report = b.paged(["--ram", "50%", "--experts-sensor", "faults"], b.generate(PROMPTS[0], tokens))
+    check(done.stdout == plain.stdout, "without a sensor: the same text")
+    check(report["experts"]["layers_routed"] == 0 and report["policy"] == "layer_order_declared", "and no signal")
+    check(report["experts"]["sensor"] == "faults", "the report names the sensor")
+    # Where the variable is the user's, it stays so; ours is loaded beside his.
     b.env["GGML_BACKEND_PATH"] = "/nonexistent.so"
     done, report = b.paged(["--ram", "50%"], b.generate(PROMPTS[0], tokens))
-    check(done.stdout == plain.stdout, "without the backend: the same text")
-    check(report["experts"]["layers_routed"] == 0 and report["policy"] == "layer_order_declared", "and no signal")
+    check(done.stdout == plain.stdout, "a backend of the user's: the same text")
+    check(b"/nonexistent.so" in done.stderr, "which ggml was asked for: " + done.stderr.decode(errors="replace"))
+    check(report["experts"]["sensor"] == "ggml_backend", "and the signal is there")
     # Outside a run the library has nobody to tell and stays away.
     b.env["GGML_BACKEND_PATH"] = str(b.bin.parent / "lib" / "libggml-resid.so")
     alone = b.plain(b.generate(PROMPTS[0], tokens))
     check(alone.returncode == 0 and alone.stdout == plain.stdout, "the library alone: the same text")
+
+
+def case_own_plugin(b):
+    """A program that loads the CPU's code by itself, as one that has it linked in: no plug-in is looked for."""
+    plugin = b.llama and b.llama / "libggml-cpu-x64.so"
+    if not plugin or not plugin.exists():
+        skip("the llama.cpp in use has no libggml-cpu-x64.so")
+    if not (b.bin.parent / "lib" / "libggml-resid.so").exists():
+        skip("libggml-resid.so is not built (no ggml-backend-impl.h beside the llama.cpp in use)")
+    command = [*b.observer(), "--plugin", str(plugin)]
+    plain = b.plain(command)
+    check(plain.returncode == 0, plain.stderr.decode(errors="replace"))
+    for ours in (None, "/nonexistent.so"):
+        if ours:
+            b.env["GGML_BACKEND_PATH"] = ours
+        done, report = b.paged(["--ram", "50%"], command)
+        check(done.stdout == plain.stdout, "the same tokens")
+        check(report["experts"]["sensor"] == "ggml_backend", f"the backend got in: {report['experts']}")
+        check(report["experts"]["layers_routed"] == 6 * 16 and report["policy"] == "expert_foresight", "in time")
 
 
 def case_routing(b):

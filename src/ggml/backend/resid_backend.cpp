@@ -2,7 +2,9 @@
 // matrix product over experts before it is computed.
 //
 // How it comes to see them (ggml API version 2, llama.cpp of the pinned release):
-//   - ggml_backend_load_all() loads the library that GGML_BACKEND_PATH names, last of all.
+//   - ggml_backend_load_all() loads the library that GGML_BACKEND_PATH names, last of all. Where
+//     nothing calls that, or the variable is the user's, the preload library has it loaded before a
+//     model is (preload/interpose_ggml.cpp).
 //   - Its one device is of type ACCEL: llama.cpp adds such a device to every context's scheduler,
 //     before the CPU. Its buffer type is the CPU's own, so no weight moves, none is copied, and the
 //     mapping of the model stays where the pager put it.
@@ -29,9 +31,7 @@
 
 namespace {
 
-constexpr const char* kName = "resid";
-// Of the ggml whose structures are compiled in: what ggml_version() of the pinned release says.
-constexpr const char* kVersion = "0.23.0";
+constexpr const char* kName = RESID_GGML_NAME;
 
 // ---- What is used of ggml and of the preload library
 
@@ -286,6 +286,6 @@ extern "C" __attribute__((visibility("default"))) ggml_backend_reg_t ggml_backen
   }();
   if (!resolve(__builtin_return_address(0))) return nullptr;
   // The API's number has stayed the same over changes of layout.
-  if (std::strcmp(g_use.version(), kVersion) != 0) return nullptr;
+  if (std::strcmp(g_use.version(), RESID_GGML_VERSION) != 0) return nullptr;
   return &reg;
 }

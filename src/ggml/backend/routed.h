@@ -27,6 +27,12 @@ struct resid_routed {
   uint64_t state_stride;
 };
 
+/* What ggml_version() says of the ggml whose structures libggml-resid.so is made of. It refuses any
+ * other, loudly, as ggml does with every backend that refuses; who loads it asks first. */
+#define RESID_GGML_VERSION "0.23.0"
+/* What ggml's registry calls it. */
+#define RESID_GGML_NAME "resid"
+
 #define RESID_GGML_ATTACH "resid_ggml_attach"
 #define RESID_GGML_CONTROLS "resid_ggml_controls"
 #define RESID_GGML_ROUTED "resid_ggml_routed"
