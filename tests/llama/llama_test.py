@@ -151,6 +151,63 @@ def case_experts(b):
     check(alone.returncode == 0 and alone.stdout == plain.stdout, "the library alone: the same text")
 
 
+def case_callback(b):
+    """Without the backend, the scheduler's callback tells the same."""
+    layers, tokens, long = 6, 48, " ".join(PROMPTS * 4)
+    by_callback = ["--experts-sensor", "eval_callback", "--eager-reconcile"]
+    for prompt, threads in ((PROMPTS[0], 1), (PROMPTS[1], 2), (long, 1)):
+        command = b.generate(prompt, tokens)
+        command[command.index("-t") + 1] = str(threads)
+        plain = b.plain(command)
+        check(plain.returncode == 0, plain.stderr.decode(errors="replace"))
+        for ram in (50, 25):
+            done, report = b.paged(["--ram", f"{ram}%", *by_callback], command)
+            check(done.returncode == 0 and done.stdout == plain.stdout, f"{ram} %, {threads} threads: the same text")
+            check_report(report, ram)
+            routed = report["experts"]
+            check(routed["sensor"] == "eval_callback", f"the report names the sensor: {routed}")
+            check(report["policy"] == "expert_foresight", f"known before the model is mapped: {report['policy']}")
+            check(routed["layers_routed"] == layers * tokens, f"every layer of every graph: {routed}")
+            check(0 < routed["missing_bytes"] < routed["asked_bytes"], f"some were resident: {routed}")
+            if not (b.bin.parent / "lib" / "libggml-resid.so").exists():
+                continue
+            done, report = b.paged(["--ram", f"{ram}%", "--experts-sensor", "ggml_backend"], command)
+            check(report["experts"]["sensor"] == "ggml_backend", "the backend was the other one")
+            for what in ("asked", "asked_bytes", "layers_routed"):
+                check(report["experts"][what] == routed[what], f"{what}: {report['experts']} against {routed}")
+    # Two models: each is told of its own, though their tensors are named alike.
+    second = b.folder / "second.gguf"
+    shutil.copyfile(b.model, second)
+    command = [*b.observer(), "--beside", str(second)]
+    plain = b.plain(command)
+    done, report = b.paged(["--ram", "50%", *by_callback], command)
+    check(done.returncode == 0 and done.stdout == plain.stdout, "two models: the same")
+    _, one = b.paged(["--ram", "50%", *by_callback], b.observer())
+    for what in ("asked", "layers_routed"):
+        check(report["experts"][what] == 2 * one["experts"][what], f"{what}: {report['experts']} against {one['experts']}")
+
+
+def case_own_callback(b):
+    """A program with an evaluation callback sees with us what it sees without."""
+    for threads in ("1", "2"):
+        command = [*b.observer(), "--callback", "-t", threads]
+        plain = b.plain(command)
+        check(plain.returncode == 0 and b" shown 0 " not in plain.stdout, plain.stdout.decode())
+        for sensor in ("eval_callback", "auto"):
+            done, report = b.paged(["--ram", "50%", "--experts-sensor", sensor], command)
+            check(done.stdout == plain.stdout, f"{sensor}: {done.stdout.decode()} against {plain.stdout.decode()}")
+            check(report["experts"]["layers_routed"] == 6 * 16, f"{sensor}: {report['experts']}")
+    # One that ends a computation gets no further node of it; what the rest then holds is nobody's promise.
+    def calls(output):
+        return output.decode().splitlines()[1].partition(" data ")[0]
+    for end in ("5", "24"):
+        command = [*b.observer(), "--callback", "--end-at", end]
+        plain = b.plain(command)
+        done, report = b.paged(["--ram", "50%", "--experts-sensor", "eval_callback"], command)
+        check(calls(done.stdout) == calls(plain.stdout), f"ended at {end}: {done.stdout} against {plain.stdout}")
+        check(0 < report["experts"]["layers_routed"] < 6 * 16, f"ended at {end}: {report['experts']}")
+
+
 def case_own_plugin(b):
     """A program that loads the CPU's code by itself, as one that has it linked in: no plug-in is looked for."""
     plugin = b.llama and b.llama / "libggml-cpu-x64.so"
@@ -198,6 +255,11 @@ def case_routing(b):
     done, _ = b.paged(["--ram", "25%", "--routing", str(packed)], b.generate(PROMPTS[2], tokens))
     check(done.returncode == 0, done.stderr.decode(errors="replace"))
     check(lzma.decompress(packed.read_bytes()).decode() == trace.read_text(), "the same routing at another budget")
+    other = b.folder / "callback.csv"
+    done, _ = b.paged(["--ram", "50%", "--experts-sensor", "eval_callback", "--routing", str(other)],
+                      b.generate(PROMPTS[2], tokens))
+    check(done.returncode == 0, done.stderr.decode(errors="replace"))
+    check(other.read_text() == trace.read_text(), "the same routing by the scheduler's callback")
     # A warm-up asks for all experts, a piece of a prompt has no last layer: neither is in the trace.
     if b.llama and (b.llama / "llama-completion").exists():
         other = b.folder / "completion.csv"
