@@ -68,13 +68,14 @@ void EvalRouting::program_has_set(void* sched, EvalCallback callback, void* user
 
 void EvalRouting::graph_is_ready(void* sched, const void* graph) {
   Watched* w = find(sched);
-  // Whose callback it is we can only chain where we have seen it set.
+  // A callback that we have not seen set cannot be chained (C-1).
   if (w == nullptr) return;
   const bool was_ours = !w->stacks.empty();
   w->stacks.clear();
   w->stopped = nullptr;
   w->on_a_gpu = nullptr;
   for (const std::string& name : listener_.stack_names()) {
+    // C-2: another model's tensor of this name lies elsewhere.
     const void* weight = ggml_.graph_get_tensor(graph, name.c_str());
     const void* data = weight == nullptr ? nullptr : ggml_.get_data(weight);
     const Stack stack = data == nullptr ? Stack{} : listener_.stack_at(data);
@@ -108,12 +109,12 @@ bool EvalRouting::asked(Watched& w, void* tensor) {
     w.stopped = tensor;
     return true;
   }
-  w.on_a_gpu = tensor;
+  w.on_a_gpu = tensor;  // C-3
   return w.program_wants;
 }
 
 bool EvalRouting::computed(Watched& w, void* tensor) {
-  // First the program: it may change what was chosen.
+  // C-1: and the program first, since it may change what was chosen.
   const bool goes_on = !w.program_wants || w.callback(tensor, false, w.user_data);
   const bool ours = w.stopped == tensor;
   w.stopped = nullptr;

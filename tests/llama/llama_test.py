@@ -153,7 +153,7 @@ def case_experts(b):
 
 def case_callback(b):
     """Without the backend, the scheduler's callback tells the same."""
-    layers, tokens, long = 6, 48, " ".join(PROMPTS * 4)
+    layers, tokens, long = 6, 24, " ".join(PROMPTS * 4)
     by_callback = ["--experts-sensor", "eval_callback", "--eager-reconcile"]
     for prompt, threads in ((PROMPTS[0], 1), (PROMPTS[1], 2), (long, 1)):
         command = b.generate(prompt, tokens)
@@ -185,6 +185,15 @@ def case_callback(b):
     _, one = b.paged(["--ram", "50%", *by_callback], b.observer())
     for what in ("asked", "layers_routed"):
         check(report["experts"][what] == 2 * one["experts"][what], f"{what}: {report['experts']} against {one['experts']}")
+    # Where there is no backend to load, nobody has to ask for the callback.
+    for part in ("bin/residctl", "lib/libresid-preload.so"):
+        (b.folder / "bare" / part).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(b.bin.parent / part, b.folder / "bare" / part)
+    command = b.observer()
+    b.bin = b.folder / "bare/bin"
+    _, report = b.paged(["--ram", "50%"], command)
+    check(report["experts"]["sensor"] == "eval_callback", f"without the library: {report['experts']}")
+    check(report["experts"]["layers_routed"] == one["experts"]["layers_routed"], "and as much is told")
 
 
 def case_own_callback(b):
