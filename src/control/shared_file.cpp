@@ -18,6 +18,7 @@
 
 #include "base/fd.hpp"
 #include "base/sys.hpp"
+#include "control/expert_area.hpp"
 #include "control/run_page.hpp"
 #include "control/trace_area.hpp"
 
@@ -182,5 +183,6 @@ Page* SharedFile<Page>::release() {
 
 template class SharedFile<RunPage>;
 template class SharedFile<TraceArea>;
+template class SharedFile<ExpertArea>;
 
 }  // namespace resid

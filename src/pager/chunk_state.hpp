@@ -103,6 +103,7 @@ class ChunkState {
   std::uint64_t evicted_at = 0;         // the pager's eviction count when it was last given up
   std::uint64_t since_ns = 0;           // when FETCHING began, or the watchdog last looked
   std::uint64_t declined_until_ns = 0;  // no prefetch of it before then
+  std::uint64_t touched_ns = 0;         // since when a thread sleeps on it; 0: none does
 
  private:
   static constexpr std::uint64_t kPhaseMask = 0x7;

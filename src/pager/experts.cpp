@@ -38,6 +38,7 @@ void Pager::Impl::use_slice(Lock& lock, Region& region, ChunkIndex index, std::u
   const ChunkId id = region.first_chunk + index;
   const std::uint32_t bytes = region.plan()[index].bytes;
   bump(stats.expert_asked_bytes, bytes);
+  count_asked(lock, region.plan()[index], region.chunk(index));
   switch (region.chunk(index).phase()) {
     case ChunkPhase::absent:
       bump(stats.expert_missing_bytes, bytes);
@@ -138,6 +139,7 @@ bool Pager::use_experts(const void* stack, std::span<const ExpertId> chosen, std
   const std::uint64_t now = now_ns();
   bump(p.stats.expert_layers);
   bump(p.stats.expert_asked, distinct);
+  p.count_layer(lock, layer, chosen, used);
   for (const ExpertIndex::Stack& each : region.experts().stacks(layer)) {
     for (const ExpertId expert : std::span(experts).first(distinct)) {
       if (expert >= each.experts) continue;

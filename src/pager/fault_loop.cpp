@@ -84,6 +84,7 @@ void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
       // The wait for what was announced counts from its first touch.
       if (chunk.announced() && !chunk.wanted()) chunk.since_ns = now;
       chunk.set_wanted(lock, true);
+      begin_wait(lock, chunk, now);
       // A prefetch that is wanted now has become a demand, wherever it is on its way.
       if (chunk.prefetched()) {
         const ChunkId id = region.first_chunk + index;
@@ -98,6 +99,7 @@ void Pager::Impl::dispatch(const FaultMessage& message, std::uint64_t now) {
     case ChunkPhase::evicting:
       // Its owner sees the mark when the hole is made, and fetches again.
       chunk.set_wanted(lock, true);
+      begin_wait(lock, chunk, now);
       break;
     case ChunkPhase::poisoned:
       lock.unlock();
@@ -113,6 +115,7 @@ void Pager::Impl::dispatch_absent(Lock& lock, Region& region, ChunkIndex index,
   bump(stats.absent_handled);
   const ChunkId id = region.first_chunk + index;
   note_wanted(lock, region.chunk(index));
+  begin_wait(lock, region.chunk(index), now);
   note(lock, TraceKind::fault, now, id, minor ? 1 : 0);
   sense(lock, id, true);
   // An instruction may need two chunks at once (current.cpp). Where two of them with their seams do

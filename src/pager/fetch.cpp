@@ -145,6 +145,7 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot, Filler filler) {
     if (request.urgent) stats.overhead_ns.record(now - since - std::min(read, now - since));
   }
   put_down(lock, head);
+  end_wait(lock, region, first, run.count, now);
   reservation.commit(lock);  // I-11: before the chunk can be chosen as a victim
   for (std::uint32_t i = 0; i < run.count; ++i) {
     const ChunkIndex index = first + i;
@@ -225,6 +226,7 @@ void Pager::Impl::wake_chunk(const Region& region, ChunkIndex index) const {
 }
 
 void Pager::Impl::abandon_run(Lock& lock, Region& region, ChunkIndex first, std::uint32_t count_) {
+  end_wait(lock, region, first, count_, now_ns());
   for (std::uint32_t i = 0; i < count_; ++i) {
     ChunkState& chunk = region.chunk(first + i);
     chunk.set_wanted(lock, false);
@@ -243,6 +245,7 @@ void Pager::Impl::poison_run(Lock& lock, const Run& run, const ReadOutcome& outc
                              Reservation reservation) {
   const auto& [region_, first, count_, offset, bytes] = run;
   Region& region = *region_;
+  end_wait(lock, region, first, count_, now_ns());
   for (std::uint32_t i = 0; i < count_; ++i) {
     ChunkState& chunk = region.chunk(first + i);
     chunk.set_wanted(lock, false);

@@ -219,6 +219,22 @@ struct Pager::Impl {
   // Begins a fetch of what will be touched for certain, but is not waited for yet.
   void announce(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index, std::uint64_t now);
 
+  // ---- expert_board.cpp
+  // The board of experts; without one these do nothing but count for `stats`.
+  void show_layers(const Lock& lock, const Region& region);
+  void count_layer(const Lock& lock, std::int32_t layer, std::span<const ExpertId> chosen,
+                   std::uint32_t used);
+  // Where the slice is, of which the router has just spoken.
+  void count_asked(const Lock& lock, const Chunk& slice, const ChunkState& state);
+  void count_read(const Lock& lock, const Run& run);
+  // A thread has touched what is not there.
+  static void begin_wait(const Lock&, ChunkState& chunk, std::uint64_t now) {
+    if (chunk.touched_ns == 0) chunk.touched_ns = now;
+  }
+  // Nobody sleeps on the run any more, or whoever does is about to be woken.
+  void end_wait(const Lock& lock, const Region& region, ChunkIndex first, std::uint32_t count,
+                std::uint64_t now);
+
   // ---- lookahead.cpp
   // Begins to fetch what is missing of the slices of these experts, behind all demands.
   void expect_experts(Lock& lock, Region& region, std::int32_t layer,

@@ -167,11 +167,7 @@ void Pager::Impl::read_done(ReadRequest& request) {
          read_us | (slot.demand ? 0 : kPrefetchFetch));
     bump(stats.fetches);
     bump(stats.bytes_fetched, got);
-    const Run run = run_of(slot.head);
-    for (std::uint32_t i = 0; i < run.count; ++i) {
-      const Chunk& c = run.region->plan()[run.first + i];
-      if (is_routed(c.role) && !c.seam) bump(stats.expert_fetched_bytes, c.bytes);
-    }
+    count_read(lock, run_of(slot.head));
     stats.read_ns.record(took);
   } else {
     bump(stats.read_failures);

@@ -221,6 +221,7 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
     p.staging.adopt(lock, slots, run_bytes);
     p.reader->add_store(region->store());
     p.regions.push_back(std::move(region));
+    p.show_layers(lock, *p.regions.back());
     p.replan(lock);
     lock.unlock();
     return static_cast<RegionId>(seen);

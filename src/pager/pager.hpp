@@ -20,6 +20,7 @@
 #include "base/status.hpp"
 #include "model/chunk_plan.hpp"
 #include "model/model.hpp"
+#include "pager/expert_board.hpp"
 #include "pager/stats.hpp"
 #include "policy/policy.hpp"
 #include "sense/lookahead_switch.hpp"
@@ -52,6 +53,7 @@ struct PagerConfig {
   std::uint32_t expert_cap = 0;  // experts a layer that stay resident; 0: the budget decides
   bool expert_cap_soft = false;  // beyond it as long as there is room
   TraceRing* trace = nullptr;    // where events go; must outlive the pager
+  ExpertBoard* board = nullptr;  // what became of the experts; likewise
 };
 
 // One range of a region's bytes that stays resident while the handle lives.

@@ -95,7 +95,8 @@ bool Inside::active() {
   return t_depth > 0;
 }
 
-Session::Session(RunPage* page, TraceArea* trace) : page_(page), trace_(trace) {}
+Session::Session(RunPage* page, TraceArea* trace, ExpertArea* experts)
+    : page_(page), trace_(trace), experts_(experts) {}
 
 void Session::start() {
   const char* path = std::getenv(kRunPageVariable);
@@ -111,10 +112,13 @@ void Session::start() {
   // Only there when the run is traced; what stands in its place otherwise is not for us.
   auto area = TraceAreaFile::open(trace_area_path(path));
   TraceArea* trace = area ? area->release() : nullptr;
+  // Missing where the run could not make it: then nothing is counted.
+  auto board = ExpertAreaFile::open(expert_area_path(path));
+  ExpertArea* experts = board ? board->release() : nullptr;
   page->processes.fetch_add(1);
   auto started = static_cast<std::uint32_t>(RunPhase::started);
   page->phase.compare_exchange_strong(started, static_cast<std::uint32_t>(RunPhase::preloaded));
-  auto* session = new Session(page, trace);
+  auto* session = new Session(page, trace, experts);
   session->spool_.open(path);
   instance_.store(session, std::memory_order_release);
 }
@@ -220,6 +224,7 @@ Result<void> Session::start_pager(const Opened& model) {
     trace_->ring.first_chunk.store(static_cast<std::uint32_t>(before));
     pager.trace = &trace_->ring;
   }
+  if (experts_ != nullptr) pager.board = &experts_->board;
   auto made = Pager::create(pager, page_->stats, on_failure, page_);
   if (!made) return tl::unexpected(made.error());
   copy_text(page_->uffd_route, (*made)->uffd_route());

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "control/expert_area.hpp"
 #include "control/run_page.hpp"
 #include "control/trace_area.hpp"
 #include "pager/pager.hpp"
@@ -132,7 +133,7 @@ class Session {
     int memfd = -1;
   };
 
-  Session(RunPage* page, TraceArea* trace);
+  Session(RunPage* page, TraceArea* trace, ExpertArea* experts);
   // A model file that is mapped for the first time.
   struct Opened {
     ModelFile file;
@@ -160,7 +161,8 @@ class Session {
   static std::atomic<Pager*> pager_;
 
   RunPage* page_;
-  TraceArea* trace_;  // nullptr: this run is not traced
+  TraceArea* trace_;     // nullptr: this run is not traced
+  ExpertArea* experts_;  // nullptr: nobody looks at its experts
   RoutingSpool spool_;
   std::atomic<std::uint32_t> noticed_{0};
   std::atomic<bool> reprotected_{false};
