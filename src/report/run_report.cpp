@@ -8,6 +8,7 @@
 #include "base/hash.hpp"
 #include "base/units.hpp"
 #include "policy/policy.hpp"
+#include "report/expert_report.hpp"
 
 namespace resid {
 namespace {
@@ -137,6 +138,7 @@ nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
                     {"ahead_bytes", load(s.expert_ahead_bytes)},
                     {"fetched_bytes", load(s.expert_fetched_bytes)},
                     {"lookahead", lookahead_json(s)}};
+  if (facts.board != nullptr) out["experts"].update(expert_report(*facts.board));
   out["wanted_back"] = load(s.wanted_back);
   out["plan_broken"] = load(s.plan_broken);
   out["infeasible"] = load(s.infeasible);
@@ -202,18 +204,8 @@ std::string run_summary(const RunPage& page, const RunFacts& facts) {
         "residctl: {} read in {} fetches, {} evictions, fault p50 {:.0f} us p99 {:.0f} us\n",
         format_bytes(load(s.bytes_fetched)), load(s.fetches), load(s.evictions),
         microseconds(s.fault_ns.quantile(0.50)), microseconds(s.fault_ns.quantile(0.99)));
-    if (load(s.expert_layers) != 0) {
-      const double asked = static_cast<double>(load(s.expert_asked_bytes));
-      const auto share = [&](const Counter& of) {
-        return 100 * static_cast<double>(load(of)) / std::max(asked, 1.0);
-      };
-      const double absent = share(s.expert_missing_bytes) + share(s.expert_on_way_bytes);
-      out += fmt::format(
-          "residctl: experts: {:.0f} % of what the router asked for was resident, {:.0f} % "
-          "missing, "
-          "{:.0f} % on its way; {} in {} layers\n",
-          100 - absent, share(s.expert_missing_bytes), share(s.expert_on_way_bytes),
-          format_bytes(load(s.expert_asked_bytes)), load(s.expert_layers));
+    if (facts.board != nullptr && load(s.expert_layers) != 0) {
+      out += expert_summary(*facts.board, facts.wall_s);
     }
     if (load(s.order_fallbacks) != 0) {
       out += fmt::format(

@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "base/status.hpp"
+#include "control/expert_area.hpp"
 #include "control/run_page.hpp"
 
 namespace resid {
@@ -25,6 +26,7 @@ struct RunFacts {
   std::uint64_t kernel_shmem_lag = 0;  // how far that figure may be off; see host::figures_lag()
   std::uint64_t oom_kills = 0;
   std::optional<Failure> failure;
+  const ExpertBoard* board = nullptr;  // what became of the experts; nullptr: not known
 };
 
 // The settings that decide what a run does, in a fixed order and spelling; equal settings give

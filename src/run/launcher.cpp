@@ -17,6 +17,7 @@
 #include "base/clock.hpp"
 #include "base/fd.hpp"
 #include "base/units.hpp"
+#include "control/expert_area.hpp"
 #include "host/memory.hpp"
 #include "model/model.hpp"
 #include "report/report_file.hpp"
@@ -248,6 +249,9 @@ Result<int> run_program(const RunOptions& options) {
     if (!made) return tl::unexpected(made.error());
     routing.emplace(std::move(*made));
   }
+  // The report says less without it; the run is the same.
+  auto experts = ExpertAreaFile::create_at(expert_area_path(page_file->path()));
+  if (!experts) note(experts.error().line());
   page.config = options.config;
   const std::uint64_t model_guess = guessed_model_bytes(options.command);
   if (auto ok = settle_budget(options, note, page.config, setting, model_guess); !ok) {
@@ -294,6 +298,7 @@ Result<int> run_program(const RunOptions& options) {
   facts.wall_s = static_cast<double>(now_ns() - started) / 1e9;
   facts.swap_guarantee = host::name(setting.guarantee);
   watch.tell(facts);
+  if (experts) facts.board = &experts->page().board;
   page.bypassed_reads_mib.store(
       bypassed_mib(done.chars_read, page.stats.bytes_fetched.load(), page.model_bytes.load()));
   Verdict verdict = judge(page, done.ending);

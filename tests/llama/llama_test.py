@@ -129,6 +129,15 @@ def case_experts(b):
         check(routed["layers_routed"] == layers * tokens, f"every layer of every graph: {routed}")
         check(routed["sensor"] == "ggml_backend", "the report names the sensor")
         check(0 < routed["missing_bytes"] < routed["asked_bytes"], f"some were resident: {routed}")
+        total = routed["total"]
+        check(len(routed["layers"]) == layers and routed["tokens"] >= tokens, f"every layer has its account: {routed}")
+        for account in routed["layers"] + [total]:
+            where = [account[name] for name in ("pinned", "cached", "prefetched", "missed")]
+            check(sum(where) == account["asked"] > 0, f"every slice was somewhere: {account}")
+            check(0 <= account["wait_s"] <= report["wall_s"], f"one thread waits no longer than it runs: {account}")
+        check(total["asked_bytes"] == routed["asked_bytes"] and total["read_bytes"] == routed["fetched_bytes"], f"{routed}")
+        check(total["missed"] > 0 and total["wait_s"] > 0, f"missing slices were waited for: {total}")
+        check(b"residctl: experts: " in done.stderr and b" read a token " in done.stderr, done.stderr.decode())
     # Two threads compute what one does, and share what is fetched.
     two = b.generate(PROMPTS[0], tokens)
     two[two.index("-t") + 1] = "2"
