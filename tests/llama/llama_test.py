@@ -245,6 +245,60 @@ def case_own_plugin(b):
         check(report["experts"]["layers_routed"] == 6 * 16 and report["policy"] == "expert_foresight", "in time")
 
 
+def case_lookahead(b):
+    """What the next layer will likely choose is fetched ahead; the output stays what it is."""
+    if not (b.bin.parent / "lib" / "libggml-resid.so").exists():
+        skip("libggml-resid.so is not built (no ggml-backend-impl.h beside the llama.cpp in use)")
+    text = b.folder / "text.txt"
+    text.write_text((pathlib.Path(__file__).resolve().parents[2] / "docs" / "design.md").read_text()[:6000])
+    command = b.generate("A", 160) + ["--follow", str(text)]
+    plain = b.plain(command)
+    check(plain.returncode == 0, plain.stderr.decode(errors="replace"))
+    for ram in (50, 25):
+        needed = {}
+        for mode in ("off", "on"):
+            done, report = b.paged(["--ram", f"{ram}%", "--lookahead", mode, "--eager-reconcile"], command)
+            check(done.returncode == 0 and done.stdout == plain.stdout, f"{ram} %, {mode}: the same text")
+            check_report(report, ram)
+            e = report["experts"]
+            ahead = e["lookahead"]
+            needed[mode] = e["missing_bytes"]
+            check((ahead["layers"] > 0) == (mode == "on"), f"{ram} %, {mode}: {ahead}")
+            if mode == "off":
+                check(e["ahead_bytes"] == 0 and ahead["recall"] is None, f"nothing was guessed: {e}")
+                continue
+            # Which experts are guessed depends on the model and the text alone, not on this machine.
+            check(ahead["recall"] >= 0.65, f"recall {ahead['recall']}")
+            check(e["ahead_bytes"] + e["on_the_way_bytes"] > 0, f"some came ahead: {e}")
+            check(e["total"]["prefetched"] > 0, f"and were counted so: {e['total']}")
+        check(needed["on"] < 0.8 * needed["off"], f"{ram} %: less is missing when it is asked for: {needed}")
+    # Two threads, and a batch that is looked at but not guessed.
+    two = b.generate(PROMPTS[0] * 8, 24)
+    two[two.index("-t") + 1] = "2"
+    plain = b.plain(two)
+    done, report = b.paged(["--ram", "40%", "--lookahead", "on"], two)
+    check(done.returncode == 0 and done.stdout == plain.stdout, "two threads and a prompt: the same text")
+
+
+def case_caps(b):
+    """A cap keeps fewer experts than the budget would hold."""
+    if not (b.bin.parent / "lib" / "libggml-resid.so").exists():
+        skip("libggml-resid.so is not built (no ggml-backend-impl.h beside the llama.cpp in use)")
+    plain = b.plain(b.generate(PROMPTS[1], 96))
+    missing = {}
+    for policy in ("expert_lru", "expert_foresight"):
+        for cap in (6, 16, 0):
+            done, report = b.paged(["--ram", "95%", "--stand-aside", "off", "--policy", policy, "--cap", str(cap), "--lookahead", "off"],
+                                   b.generate(PROMPTS[1], 96))
+            check(done.returncode == 0 and done.stdout == plain.stdout, f"{policy}, cap {cap}: the same text")
+            missing[cap] = report["experts"]["missing_bytes"]
+        check(missing[6] > missing[16] > missing[0] > 0, f"{policy}: the smaller the cap, the more is missing: {missing}")
+    # With room to spare a cap that may be raised is none.
+    done, report = b.paged(["--ram", "95%", "--stand-aside", "off", "--cap", "6", "--cap-raise", "--lookahead", "off"],
+                           b.generate(PROMPTS[1], 96))
+    check(done.stdout == plain.stdout and report["experts"]["missing_bytes"] < missing[6] / 2, f"raised: {report['experts']['missing_bytes']}")
+
+
 def case_routing(b):
     """What a run records is what `opt` judges, and says the same of the routing as the report."""
     if not (b.bin.parent / "lib" / "libggml-resid.so").exists():
