@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,6 +8,7 @@
 
 #include "base/units.hpp"
 #include "cli/cli.hpp"
+#include "cli/expert_usage.hpp"
 #include "cli/model_summary.hpp"
 
 namespace resid::cli {
@@ -57,7 +59,7 @@ Json tensors_json(const Model& model) {
   return out;
 }
 
-void print_json(const Model& model, const ModelSummary& s, bool list) {
+void print_json(const Model& model, const ModelSummary& s, bool list, const FoundUsage* usage) {
   const ModelFile& first = model.files.front();
   Json out{{"schema", 1},
            {"format", name(first.format)},
@@ -94,6 +96,7 @@ void print_json(const Model& model, const ModelSummary& s, bool list) {
     out["by_layer"].push_back(std::move(entry));
   }
   if (list) out["tensors"] = tensors_json(model);
+  if (usage != nullptr) out["usage"] = usage_json(*usage);
   fmt::print("{}\n", out.dump(2));
 }
 
@@ -173,6 +176,7 @@ void add_inspect(Frame& frame) {
   struct Options {
     std::string model;
     bool tensors = false;
+    bool experts = false;
   };
   auto o = std::make_shared<Options>();
   Verb& verb = frame.add("inspect", "Show a model's layers, experts, tensors and chunks");
@@ -180,19 +184,31 @@ void add_inspect(Frame& frame) {
       .add_option("MODEL", o->model, "GGUF or safetensors file; any part of a split one")
       ->required();
   verb.app().add_flag("--tensors", o->tensors, "List every tensor");
+  verb.app().add_flag("--experts", o->experts, "Show which experts earlier runs used most");
+  const Setting& history = history_setting(verb);
   const Setting& chunk_max =
       verb.setting("chunk-max", bytes_value(), "2MiB", "Largest chunk that tensors are cut into");
   verb.example("residctl inspect big.gguf", "sizes by role and by layer");
   verb.example("residctl inspect big.gguf --json | jq .totals", "the same for scripts");
-  verb.action([o, &chunk_max](const Context& context) -> Result<int> {
+  verb.action([o, &chunk_max, &history](const Context& context) -> Result<int> {
     auto bytes = parse_bytes(chunk_max.value, chunk_max.origin);
     if (!bytes) return tl::unexpected(bytes.error());
     auto model = open_model(o->model);
     if (!model) return tl::unexpected(model.error());
     auto summary = summarise(*model, *bytes);
     if (!summary) return tl::unexpected(summary.error());
-    context.json ? print_json(*model, *summary, o->tensors)
-                 : print_text(*model, *summary, o->tensors);
+    std::optional<FoundUsage> usage;
+    if (o->experts) {
+      auto found = find_usage(*model, history.value);
+      if (!found) return tl::unexpected(found.error());
+      usage = std::move(*found);
+    }
+    if (context.json) {
+      print_json(*model, *summary, o->tensors, usage ? &*usage : nullptr);
+      return 0;
+    }
+    print_text(*model, *summary, o->tensors);
+    if (usage) fmt::print("{}", usage_text(*usage));
     return 0;
   });
 }

@@ -7,6 +7,7 @@
 
 #include "base/units.hpp"
 #include "cli/cli.hpp"
+#include "cli/expert_usage.hpp"
 #include "model/chunk_plan.hpp"
 #include "run/launcher.hpp"
 #include "sense/lookahead_switch.hpp"
@@ -49,6 +50,7 @@ struct Settings {
   const Setting& chunk_max;
   const Setting& match;
   const Setting& program_need;
+  const Setting& history;
 };
 
 template <std::size_t N>
@@ -195,6 +197,7 @@ Settings add_settings(Verb& verb) {
           verb.setting("program-need", need_value(), "auto",
                        "What the program may use beside the budget; auto: at least 1 GiB, else a "
                        "quarter of the model"),
+      .history = history_setting(verb),
   };
 }
 
@@ -229,6 +232,7 @@ void add_run(Frame& frame) {
     run.use_cgroup = !options->no_cgroup;
     run.traces = options->traces;
     run.routing_path = options->routing;
+    run.history = settings.history.value;
     if (!options->report.empty()) run.report_path = options->report;
     if (settings.program_need.value != "auto") {
       auto need = parse_bytes(settings.program_need.value, settings.program_need.origin);

@@ -1,9 +1,12 @@
 #pragma once
-// What a run shares of its experts, beside its run page: the board (pager/expert_board.hpp).
+// What a run shares of its experts, beside its run page: the board (pager/expert_board.hpp), and
+// whose history of use the run adds to (expert/usage_history.hpp).
 //
 // `residctl run` makes it before the program starts; the preload library writes to it; whoever may
 // open the run page may look at it at any time while the run lives.
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -20,6 +23,14 @@ struct ExpertArea {
   std::uint64_t magic = kMagic;
   std::uint32_t page_bytes = sizeof(ExpertArea);
   std::uint32_t reserved = 0;
+  // Where histories lie: a folder, with the slash, or a file. Empty: there is none. The parent's.
+  std::array<char, 4096> history{};
+  // The model under control, as UsageHistory::of() names it; 0 until one is mapped that has
+  // experts. What describes it stands first.
+  std::atomic<std::uint64_t> model{0};
+  std::atomic<std::uint32_t> other_model{0};  // not 0: one more was mapped, so uses are of both
+  std::uint32_t experts = 0;                  // of each layer
+  std::array<std::uint8_t, ExpertBoard::kLayersMost> has_experts{};  // by layer, as in the model
   ExpertBoard board;
 };
 

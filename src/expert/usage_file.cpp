@@ -119,8 +119,11 @@ Result<std::string> usage_folder() {
   const char* home = std::getenv("HOME");
   // A relative one is to be ignored (XDG base directory specification).
   if (state != nullptr && state[0] == '/') return std::string(state) + "/residctl/experts/";
-  if (home != nullptr && home[0] == '/')
+  struct stat st {};
+  // A home that is not there is nobody's to make.
+  if (home != nullptr && home[0] == '/' && ::stat(home, &st) == 0 && S_ISDIR(st.st_mode)) {
     return std::string(home) + "/.local/state/residctl/experts/";
+  }
   return fail(Status::usage, "usage history", "neither XDG_STATE_HOME nor HOME names a folder",
               "set HOME, name a file with --history, or give --history off");
 }

@@ -22,6 +22,7 @@
 #include "model/model.hpp"
 #include "pager/expert_board.hpp"
 #include "pager/stats.hpp"
+#include "policy/expert_usage.hpp"
 #include "policy/policy.hpp"
 #include "sense/lookahead_switch.hpp"
 #include "sense/router_lookahead.hpp"
@@ -54,6 +55,7 @@ struct PagerConfig {
   bool expert_cap_soft = false;  // beyond it as long as there is room
   TraceRing* trace = nullptr;    // where events go; must outlive the pager
   ExpertBoard* board = nullptr;  // what became of the experts; likewise
+  ExpertUsage usage;             // how often they were used in earlier runs; may be empty
 };
 
 // One range of a region's bytes that stays resident while the handle lives.

@@ -20,6 +20,7 @@
 #include "host/memory.hpp"
 #include "preload/budget.hpp"
 #include "preload/fault_signals.hpp"
+#include "preload/usage.hpp"
 #include "storage/fingerprint.hpp"
 
 namespace resid::preload {
@@ -171,10 +172,9 @@ Result<Session::Opened> Session::open(int fd, const StoreIdentity& identity) con
   auto plan = plan_for(*file, chunk_max);
   if (!plan) return tl::unexpected(plan.error());
   WholeModel whole;
-  if (pager() == nullptr) {
-    whole = whole_model(*file, *plan, names_file(path, identity), chunk_max);
-  }
-  return Opened{std::move(*file), std::move(*plan), whole};
+  const bool in_place = names_file(path, identity);
+  if (pager() == nullptr) whole = whole_model(*file, *plan, in_place, chunk_max);
+  return Opened{std::move(*file), std::move(*plan), whole, in_place};
 }
 
 Result<void> Session::start_pager(const Opened& model) {
@@ -224,7 +224,10 @@ Result<void> Session::start_pager(const Opened& model) {
     trace_->ring.first_chunk.store(static_cast<std::uint32_t>(before));
     pager.trace = &trace_->ring;
   }
-  if (experts_ != nullptr) pager.board = &experts_->board;
+  if (experts_ != nullptr) {
+    pager.board = &experts_->board;
+    if (model.in_place) pager.usage = remembered_usage(*experts_, file);
+  }
   auto made = Pager::create(pager, page_->stats, on_failure, page_);
   if (!made) return tl::unexpected(made.error());
   copy_text(page_->uffd_route, (*made)->uffd_route());

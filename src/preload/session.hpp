@@ -138,7 +138,8 @@ class Session {
   struct Opened {
     ModelFile file;
     ChunkPlan plan;
-    WholeModel whole;  // unless the pager runs already
+    WholeModel whole;       // unless the pager runs already
+    bool in_place = false;  // its path still names it
   };
   Result<Opened> open(int fd, const StoreIdentity& identity) const;
   bool is_aside(const StoreIdentity& identity) const;

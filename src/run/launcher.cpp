@@ -26,6 +26,7 @@
 #include "run/program.hpp"
 #include "run/routing_record.hpp"
 #include "run/supervise.hpp"
+#include "run/usage_keeper.hpp"
 
 namespace resid::run {
 namespace {
@@ -251,7 +252,12 @@ Result<int> run_program(const RunOptions& options) {
   }
   // The report says less without it; the run is the same.
   auto experts = ExpertAreaFile::create_at(expert_area_path(page_file->path()));
-  if (!experts) note(experts.error().line());
+  std::optional<UsageKeeper> usage;
+  if (experts) {
+    usage.emplace(experts->page(), options.history, note);
+  } else {
+    note(fmt::format("the use of experts is not counted: {}", experts.error().why));
+  }
   page.config = options.config;
   const std::uint64_t model_guess = guessed_model_bytes(options.command);
   if (auto ok = settle_budget(options, note, page.config, setting, model_guess); !ok) {
@@ -287,11 +293,14 @@ Result<int> run_program(const RunOptions& options) {
   const std::uint64_t started = now_ns();
   auto pid = start(launch);
   if (!pid) return tl::unexpected(pid.error());
+  if (usage) usage->start();
   Watch watch(options, page, setting.group ? &*setting.group : nullptr, note);
   const Supervised done = supervise(*pid, signals, [&] {
     watch.tick();
     if (traces) traces->drain();
   });
+
+  if (usage) usage->finish();
 
   RunFacts facts;
   facts.command = options.command;

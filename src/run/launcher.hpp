@@ -19,6 +19,7 @@ struct RunOptions {
   RunTracePaths traces;
   std::string routing_path;                   // empty: routing is not recorded
   std::optional<std::uint64_t> program_need;  // bytes beside the budget; else max(1 GiB, model / 4)
+  std::string history = "off";  // where the use of experts is remembered: auto, off or a file
   bool use_cgroup = true;
   bool json = false;  // the report on stdout too; the program's stdout goes to stderr then
 };

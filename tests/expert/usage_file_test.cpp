@@ -272,12 +272,14 @@ TEST_F(UsageFile, WhoDoesNotGetTheLockSaysSo) {
 
 TEST(UsageFolder, FollowsTheBaseDirectories) {
   ::setenv("XDG_STATE_HOME", "/state", 1);
-  ::setenv("HOME", "/home/u", 1);
+  ::setenv("HOME", "/usr", 1);
   EXPECT_EQ(usage_folder().value(), "/state/residctl/experts/");
   ::setenv("XDG_STATE_HOME", "relative", 1);
-  EXPECT_EQ(usage_folder().value(), "/home/u/.local/state/residctl/experts/");
+  EXPECT_EQ(usage_folder().value(), "/usr/.local/state/residctl/experts/");
   ::unsetenv("XDG_STATE_HOME");
-  EXPECT_EQ(usage_folder().value(), "/home/u/.local/state/residctl/experts/");
+  EXPECT_EQ(usage_folder().value(), "/usr/.local/state/residctl/experts/");
+  ::setenv("HOME", "/nonexistent/home", 1);
+  EXPECT_FALSE(usage_folder()) << "a home that is not there is not made";
   ::unsetenv("HOME");
   EXPECT_FALSE(usage_folder());
 }
