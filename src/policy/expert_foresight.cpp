@@ -44,6 +44,7 @@ constexpr std::array<float, 6> kHalfLives = {2, 4, 8, 16, 64, 256};  // in token
 constexpr float kFollowHalfLife = 256;    // in tokens of which the expert was one
 constexpr std::uint64_t kNeverAge = 200;  // the age of what was never used, at first
 constexpr float kLogAgeMiddle = 1.5F;
+constexpr float kRemembering = 16;  // the shortest half life that earlier runs say something of
 
 // The features, in this order.
 enum Feature : std::size_t {
@@ -99,6 +100,22 @@ class Layer {
     moved_.fill(1.0F);
     for (std::size_t i = 0; i < kHalfLives.size(); ++i)
       fades_[i] = std::exp2(-1 / kHalfLives[i]);
+  }
+
+  // The counts begin as if what is remembered had been spread evenly over the tokens before this
+  // one; those of short memory are about what has just been, of which history knows nothing.
+  void remember(std::span<const float> uses, double tokens, const RoutingEcho& echo,
+                double* worth) {
+    for (std::size_t i = 0; i < kHalfLives.size(); ++i) {
+      if (kHalfLives[i] < kRemembering) continue;
+      const float steady = 1 / (1 - fades_[i]);
+      counted_[i] = std::min(static_cast<float>(tokens), steady);
+      const float scale = counted_[i] / static_cast<float>(tokens);
+      for (std::size_t e = 0; e < experts_; ++e)
+        counts_[i * experts_ + e] = uses[e] * scale;
+    }
+    describe({}, echo);
+    estimate(worth);
   }
 
   // One token. `worth` by expert.
@@ -179,8 +196,9 @@ class Layer {
     constexpr std::size_t kAtATime = 6;
     float* out = feature(kFollows);
     float* product = error_.data();
-    const float share = 1 / static_cast<float>(chosen.size());
     std::fill_n(out, experts_, 0.0F);
+    if (chosen.empty()) return;
+    const float share = 1 / static_cast<float>(chosen.size());
     for (std::size_t i = 0; i < chosen.size(); ++i) {
       if (i % kAtATime == 0) std::fill_n(product, experts_, 1.0F);
       const float* row = follows_.data() + chosen[i] * experts_;
@@ -257,6 +275,9 @@ class ExpertForesight final : public ExpertRanking {
     layers_[layer].take(chosen, echo_, &at(layer, 0));
   }
   void use(std::uint32_t /*layer*/, ExpertId /*expert*/) override {}
+  void remember(std::uint32_t layer, std::span<const float> uses, double tokens) override {
+    layers_[layer].remember(uses, tokens, echo_, &at(layer, 0));
+  }
 
  private:
   RoutingEcho echo_;

@@ -1,6 +1,8 @@
 // `lfru`, the field's rule: how often an expert was used decides, how long ago only between equals.
 // Counts are halved every kHalve tokens, so that what was popular long ago is forgotten.
 
+#include <algorithm>
+
 #include "policy/expert_ranking.hpp"
 
 namespace resid {
@@ -30,6 +32,15 @@ class ExpertFrequency final : public ExpertRanking {
     ++count_[i];
     last_[i] = ++now_;
     weigh(i);
+  }
+  // As if they had been used so often in the time that counts now.
+  void remember(std::uint32_t layer, std::span<const float> uses, double tokens) override {
+    const double scale = std::min<double>(tokens, kHalve) / tokens;
+    for (std::uint32_t e = 0; e < uses.size(); ++e) {
+      const std::size_t i = index(layer, e);
+      count_[i] = static_cast<std::uint32_t>(uses[e] * scale + 0.5);
+      weigh(i);
+    }
   }
 
  private:

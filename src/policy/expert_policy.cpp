@@ -10,8 +10,9 @@
 //   E-1  What was chosen in the last kHeld calls stays while there is another: a layer's slices are
 //        read until the next layer speaks, and some may not have come yet. So does what the next
 //        layer is expected to choose.
-//   E-2  Until a router has spoken there is nothing to go by but age.
-//   E-3  Candidates that are neither slices nor in the order (rows of the embedding, and the seams
+//   E-2  Until a router has spoken there is nothing to go by but age, unless earlier runs have
+//   told. E-3  Candidates that are neither slices nor in the order (rows of the embedding, and the
+//   seams
 //        that two experts share) go by age: first, when no token has used them for kStale tokens
 //        or when they hold more than an eighth of the budget; else after the slices. They are
 //        small, and a small read costs the disk nearly what a slice does.
@@ -28,6 +29,7 @@
 #include "policy/age_queue.hpp"
 #include "policy/declared_policy.hpp"
 #include "policy/expert_map.hpp"
+#include "policy/expert_usage.hpp"
 #include "policy/policies.hpp"
 
 namespace resid {
@@ -67,6 +69,18 @@ class ExpertPolicy final : public DeclaredPolicy {
     layer_numbers_ = map.layer_numbers;
     experts_.assign(std::size_t{map.shape.layers} * map.shape.experts, Expert{});
     resident_.assign(map.shape.layers, 0);
+  }
+
+  void declare_usage(const ExpertUsage& usage) override {
+    if (!ranking_ || usage.experts != ranking_->shape().experts) return;
+    for (std::size_t i = 0; i < usage.layers.size(); ++i) {
+      const auto at =
+          std::lower_bound(layer_numbers_.begin(), layer_numbers_.end(), usage.layers[i]);
+      if (at == layer_numbers_.end() || *at != usage.layers[i] || usage.tokens[i] <= 0) continue;
+      const auto place = static_cast<std::uint32_t>(at - layer_numbers_.begin());
+      ranking_->remember(place, usage.of(i), usage.tokens[i]);
+      told_ = true;
+    }
   }
 
   // Chunks may come into the order or leave it.
@@ -183,7 +197,7 @@ class ExpertPolicy final : public DeclaredPolicy {
         (calls_ - used_in_[outside] > stale || outside_bytes_ > budget_ / kOutsideShare)) {
       return outside;  // E-3
     }
-    const ChunkId slice = calls_ == 0 ? slice_ages_.oldest() : least_missed();
+    const ChunkId slice = calls_ == 0 && !told_ ? slice_ages_.oldest() : least_missed();
     return slice != kNoChunk ? slice : DeclaredPolicy::select_victim();
   }
 
@@ -219,7 +233,8 @@ class ExpertPolicy final : public DeclaredPolicy {
     double least = 0;
     for (std::size_t i = begin; i < end; ++i) {
       const Expert& expert = experts_[i];
-      if (expert.first == kNoChunk || expert.held_until >= calls_) continue;  // E-1
+      const bool held = calls_ != 0 && expert.held_until >= calls_;  // E-1
+      if (expert.first == kNoChunk || held) continue;
       if (best != nullptr && worth[i] >= least) continue;
       best = &expert;
       least = worth[i];
@@ -250,6 +265,7 @@ class ExpertPolicy final : public DeclaredPolicy {
   std::uint64_t outside_bytes_ = 0;      // of candidates that are neither slices nor in the order
   std::uint64_t budget_ = 0;
   std::uint64_t calls_ = 0;
+  bool told_ = false;  // of earlier runs
 };
 
 std::unique_ptr<Policy> make(std::string_view name, MakeRanking ranking) {

@@ -44,6 +44,11 @@ class ExpertRanking {
   // One of them is used now.
   virtual void use(std::uint32_t layer, ExpertId expert) = 0;
 
+  // What is known from before the first choice of `layer`: its experts were chosen `uses` times in
+  // `tokens` tokens. A beginning only: what is chosen from now on counts as ever. At most once a
+  // layer, before its first choose().
+  virtual void remember(std::uint32_t layer, std::span<const float> uses, double tokens) = 0;
+
   // By expert of the layer; of all layers one after another.
   std::span<const double> worth(std::uint32_t layer) const {
     return std::span(worth_).subspan(std::size_t{layer} * shape_.experts, shape_.experts);

@@ -25,7 +25,8 @@
 
 namespace resid {
 
-struct ExpertMap;  // policy/expert_map.hpp
+struct ExpertMap;    // policy/expert_map.hpp
+struct ExpertUsage;  // policy/expert_usage.hpp
 
 using ChunkId = std::uint32_t;  // over all regions, in the order of their bytes
 inline constexpr ChunkId kNoChunk = 0xffffffffU;
@@ -107,6 +108,9 @@ class Policy {
   virtual bool ranks_experts() const { return false; }
   // Which chunks are slices; as declare_sequence(), after grow() and before any candidate is told.
   virtual void declare_experts(const ExpertMap& /*map*/) {}
+  // How often the experts were used in earlier runs, so that the first victims are no guess; after
+  // declare_experts(). Layers of which nothing is known may be missing.
+  virtual void declare_usage(const ExpertUsage& /*usage*/) {}
   // The router of `layer`, as numbered in the model, has chosen `used` experts for each token of a
   // batch, token by token, in falling order of weight. Told before on_access() of the slices.
   virtual void on_routing(std::uint32_t /*layer*/, std::span<const ExpertId> /*chosen*/,

@@ -34,6 +34,28 @@ TEST(ExpertRanking, AnUnknownNameIsAnsweredWithThoseThereAre) {
   EXPECT_THAT(made.error().todo, testing::HasSubstr("lru, lfru, foresight"));
 }
 
+class EveryRanking : public testing::TestWithParam<std::string_view> {};
+INSTANTIATE_TEST_SUITE_P(All, EveryRanking, testing::ValuesIn(expert_ranking_names()));
+
+TEST_P(EveryRanking, BeginsWithWhatEarlierRunsUsed) {
+  const auto r = ranking(GetParam(), kSmall);
+  r->remember(0, std::vector<float>{0, 10, 5000, 400, 0, 30, 2000, 0}, 10'000);
+  r->remember(1, std::vector<float>{4000, 0, 0, 0, 0, 0, 0, 90}, 10'000);
+  const auto worth = r->worth();
+  // By their share, whatever the layer.
+  EXPECT_GT(worth[2], worth[8 + 0]);
+  EXPECT_GT(worth[8 + 0], worth[6]);
+  EXPECT_GT(worth[6], worth[3]);
+  EXPECT_GT(worth[3], worth[0]);
+  for (const double each : worth)
+    EXPECT_TRUE(std::isfinite(each));
+  // A beginning only: what is used now counts as ever.
+  for (int i = 0; i < 200; ++i)
+    token(*r, 0, {4, 7});
+  EXPECT_GT(r->worth(0)[4], r->worth(0)[2]);
+  EXPECT_GT(r->worth(0)[7], r->worth(0)[2]);
+}
+
 TEST(ExpertLru, RanksByTheLastUse) {
   const auto r = ranking("lru", kSmall);
   token(*r, 0, {3, 1});
