@@ -78,7 +78,10 @@ class ChunkState {
     word_.fetch_sub(1ULL << kPinShift, std::memory_order_relaxed);
   }
   void set_wanted(const Lock& lock, bool on) { flag(lock, kWanted, on); }
-  void set_prefetched(const Lock& lock, bool on) { flag(lock, kPrefetched, on); }
+  // Off: it is no longer WARM either.
+  void set_prefetched(const Lock& lock, bool on) {
+    flag(lock, on ? kPrefetched : kPrefetched | kWarm, on);
+  }
   void set_queued(const Lock& lock, bool on) { flag(lock, kQueued, on); }
   void set_retained(const Lock& lock, bool on) { flag(lock, kRetained, on); }
   // Set while a worker carries the job; a fetch that is neither queued nor carried is an orphan.
@@ -89,6 +92,10 @@ class ChunkState {
   // for yet either, but likely to be.
   bool announced() const { return (load() & kAnnounced) != 0; }
   void set_announced(const Lock& lock, bool on) { flag(lock, kAnnounced, on); }
+
+  // Prefetched because earlier runs used it much: takes free room only.
+  bool warm() const { return (load() & kWarm) != 0; }
+  void set_warm(const Lock& lock, bool on) { flag(lock, kWarm, on); }
 
   // Unmapped at its first page, so that the next touch tells where the workload is.
   bool armed() const { return (load() & kArmed) != 0; }
@@ -114,6 +121,7 @@ class ChunkState {
   static constexpr std::uint64_t kCarried = 1ULL << 7;
   static constexpr std::uint64_t kArmed = 1ULL << 8;
   static constexpr std::uint64_t kAnnounced = 1ULL << 9;
+  static constexpr std::uint64_t kWarm = 1ULL << 10;
   static constexpr unsigned kPinShift = 12;
   static constexpr std::uint64_t kPinMax = (1ULL << 20) - 1;
   static constexpr unsigned kGenShift = 32;

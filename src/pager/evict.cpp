@@ -15,6 +15,7 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Fi
     reservation = budget.try_reserve(lock, bytes);
     if (reservation) return Status::ok;
     if (stop.load(std::memory_order_relaxed)) return Status::infeasible;
+    if (purpose == Purpose::prefetch && state(target).warm()) return Status::infeasible;  // W-2
     // The chunk that the reader has just left may not be published yet, though its reader went on
     // and faults again: without it the policy would name another, which is needed sooner. It takes
     // microseconds.

@@ -49,6 +49,7 @@ void Pager::Impl::use_slice(Lock& lock, Region& region, ChunkIndex index, std::u
     case ChunkPhase::fetching:
       bump(stats.expert_on_way_bytes, bytes);
       if (region.chunk(index).prefetched()) {
+        if (region.chunk(index).warm()) bump(stats.warm_used_bytes, bytes);
         if (!region.chunk(index).wanted()) region.chunk(index).set_announced(lock, true);
         demand_prefetched(lock, id, now);
       }
@@ -56,9 +57,9 @@ void Pager::Impl::use_slice(Lock& lock, Region& region, ChunkIndex index, std::u
     case ChunkPhase::resident:
       // What was fetched by hint, or by a declared order, tells by the fault on its first page.
       if (region.chunk(index).prefetched() && !region.chunk(index).retained()) {
+        bump(region.chunk(index).warm() ? stats.warm_used_bytes : stats.expert_ahead_bytes, bytes);
         region.chunk(index).set_prefetched(lock, false);
         bump(stats.prefetch_useful);
-        bump(stats.expert_ahead_bytes, bytes);
       }
       break;
     case ChunkPhase::evicting:  // its owner sees a touch, and fetches it again

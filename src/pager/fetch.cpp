@@ -88,7 +88,9 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot, Filler filler) {
     // A prefetch waits in its slot. By now it may be wanted: then it comes back as a demand. One
     // that nothing says will be wanted does not wait.
     if (!is_demand && reserved == Status::infeasible && !stopping) {
-      const bool likely = run.region->chunk(run.first).announced();
+      const ChunkState& chunk = run.region->chunk(run.first);
+      if (chunk.warm() && !slot.demand) end_warm(lock);
+      const bool likely = chunk.announced() && !chunk.warm();
       if (slot.demand || likely || policy->next_use_distance(head) != kNeverUsed) return false;
       decline(lock, head);
       return true;

@@ -35,6 +35,8 @@
 #include "pager/staging.hpp"
 #include "pager/userfault.hpp"
 #include "pager/view_table.hpp"
+#include "policy/expert_map.hpp"
+#include "sense/order.hpp"
 #include "sense/tripwire_rate.hpp"
 #include "storage/reader.hpp"
 
@@ -235,6 +237,21 @@ struct Pager::Impl {
   void end_wait(const Lock& lock, const Region& region, ChunkIndex first, std::uint32_t count,
                 std::uint64_t now);
 
+  // ---- warm_start.cpp
+  struct Warm {
+    std::vector<ChunkId> chunks;  // the most used first
+    std::size_t next = 0;         // the first that was not looked at
+    std::uint64_t leave = 0;      // bytes of the budget that are others'
+  };
+  // Of the usage that `config` has. `every_token`: the declared order without experts.
+  static Warm warm_list(std::span<const OrderedFile> files, std::span<const ChunkId> every_token,
+                        std::span<const std::uint32_t> bytes, const ExpertMap& map,
+                        const PagerConfig& config);
+  // Begins one more of them; false when there is none, or not now.
+  bool warm_up(Lock& lock);
+  void end_warm(const Lock& lock);
+  bool warming() const { return warm_open && warm.next != warm.chunks.size(); }
+
   // ---- lookahead.cpp
   // Begins to fetch what is missing of the slices of these experts, behind all demands.
   void expect_experts(Lock& lock, Region& region, std::int32_t layer,
@@ -321,6 +338,10 @@ struct Pager::Impl {
   std::uint64_t planned_pinned = 0;  // budget.pinned when the policy was last told
 
   std::vector<ChunkId> next_up;  // scratch of top_up: `config.prefetch_depth` places
+
+  Warm warm;
+  bool warm_open = false;        // something is mapped: the program is about to begin
+  std::uint64_t warm_bytes = 0;  // begun
 
   // Slices that the lookahead has begun to fetch since a router last spoke.
   static constexpr std::size_t kExpectedMost = 256;

@@ -134,6 +134,7 @@ bool Pager::Impl::start_read(Lock& lock, ChunkId head, bool is_demand) {
   if (slot == nullptr) return false;
   erase(lock, is_demand ? demand : prefetch, head);
   slot->head = head;
+  slot->spare = !is_demand && state(head).warm();
   for_run(head, [&](ChunkState& chunk) {
     chunk.set_carried(lock, true);
     chunk.slot = slot;
@@ -180,7 +181,7 @@ void Pager::Impl::read_done(ReadRequest& request) {
   const bool here = slot.demand && alone && request.bytes <= kFilledByReader &&
                     finish(lock, slot, Filler::reader);
   lock.unlock();
-  if (here) return;
+  if (here && !warming()) return;
   work.notify_one();
   transition.notify_all();
 }
@@ -197,7 +198,7 @@ void Pager::Impl::worker_loop() {
       // What is tried in vain waits for the next change: nothing else can make room.
       room_changed = false;
       if (finish(lock, *slot, Filler::worker)) room_changed = true;
-    } else if (!punch_ahead(lock)) {
+    } else if (!punch_ahead(lock) && !warm_up(lock)) {
       work.wait(lock);
     }
   }

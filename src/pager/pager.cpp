@@ -183,8 +183,15 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
     auto policy = configured_policy(p.config);
     if (!policy) return tl::unexpected(policy.error());
     (*policy)->grow(bytes);
-    (*policy)->declare_sequence(forward_order(files, (*policy)->ranks_experts()));
-    if ((*policy)->ranks_experts()) (*policy)->declare_experts(expert_map(files));
+    const auto order = forward_order(files, (*policy)->ranks_experts());
+    (*policy)->declare_sequence(order);
+    Impl::Warm warm;
+    if ((*policy)->ranks_experts()) {
+      const ExpertMap map = expert_map(files);
+      (*policy)->declare_experts(map);
+      (*policy)->declare_usage(p.config.usage);
+      warm = Impl::warm_list(files, order, bytes, map, p.config);
+    }
 
     Lock lock(p.mutex);
     if (p.regions.size() != seen) continue;
@@ -213,6 +220,7 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
       }
     }
     p.policy.swap(*policy);
+    std::swap(p.warm, warm);
     p.policy->set_tripwires(p.tripwire_rate.most());
     region->lookahead = std::move(lookahead);
     region->id = static_cast<std::uint32_t>(seen);
@@ -273,6 +281,11 @@ Result<void*> Pager::map_view(RegionId region, void* address, std::uint64_t byte
     return fail_errno(Status::no_userfaultfd, "registering " + r->store().path(), error);
   }
   p.views.add({begin, begin + bytes, region, offset});
+  {
+    const Lock lock(p.mutex);
+    p.warm_open = true;
+    if (p.warming()) p.work.notify_one();
+  }
   if (!cut.empty()) p.uffd.wake(begin, bytes);  // who slept on the old mapping meets the new one
   return mapped;
 }

@@ -82,13 +82,21 @@ bool Staging::comes_free(const Lock&, std::uint64_t bytes) const {
   return false;
 }
 
-std::uint64_t Staging::coming_bytes(const Lock&) const {
+std::uint64_t Staging::bytes_on_their_way(bool for_spare_room) const {
   std::uint64_t sum = 0;
   for (const auto& slot : slots_) {
     const bool coming = slot->phase == SlotPhase::reading || slot->phase == SlotPhase::staged;
-    sum += coming ? slot->request.bytes : 0;
+    sum += coming && slot->spare == for_spare_room ? slot->request.bytes : 0;
   }
   return sum;
+}
+
+std::uint64_t Staging::coming_bytes(const Lock&) const {
+  return bytes_on_their_way(false);
+}
+
+std::uint64_t Staging::spare_bytes(const Lock&) const {
+  return bytes_on_their_way(true);
 }
 
 Slot* Staging::take(const Lock&, std::uint64_t bytes, bool demand) {
@@ -97,6 +105,7 @@ Slot* Staging::take(const Lock&, std::uint64_t bytes, bool demand) {
   free_.remove(*slot);
   slot->phase = SlotPhase::reading;
   slot->demand = demand;
+  slot->spare = false;
   ++reading_;
   return slot;
 }
@@ -134,6 +143,7 @@ void Staging::make_demand(const Lock&, Slot& slot) {
   if (slot.demand) return;
   if (slot.phase == SlotPhase::staged) prefetch_.remove(slot);
   slot.demand = true;
+  slot.spare = false;
   if (slot.phase == SlotPhase::staged) demand_.push_back(slot);
 }
 

@@ -35,6 +35,7 @@ struct Slot {
   ChunkId head = kNoChunk;  // of the run that is read
   SlotPhase phase = SlotPhase::free;
   bool demand = false;  // someone waits for it
+  bool spare = false;   // takes room only where there is some (warm_start.cpp)
   Slot* next = nullptr;
   Slot* prev = nullptr;
   ReadBuffer area;
@@ -70,6 +71,8 @@ class Staging {
   bool has_room_ahead(const Lock& lock, std::uint64_t bytes) const;
   // Whether a slot for `bytes` will come free without anybody reading on: it holds a demand.
   bool comes_free(const Lock& lock, std::uint64_t bytes) const;
+  // What is on its way for spare room alone; not in coming_bytes().
+  std::uint64_t spare_bytes(const Lock& lock) const;
   void give_back(const Lock& lock, Slot& slot);
   // Of all that is being read or waits to be filled in.
   std::uint64_t coming_bytes(const Lock& lock) const;
@@ -91,6 +94,7 @@ class Staging {
 
  private:
   bool spare(const Slot& slot, bool demand) const;
+  std::uint64_t bytes_on_their_way(bool for_spare_room) const;
   // The smallest free slot that holds `bytes`; small runs leave the large slots to large ones.
   Slot* fitting(std::uint64_t bytes, bool demand) const;
   SlotList& list_of(const Slot& slot) { return slot.demand ? demand_ : prefetch_; }

@@ -109,6 +109,12 @@ struct PagerStats {
   Counter expert_ahead_bytes{0};    // resident because a lookahead had them fetched
   Counter expert_fetched_bytes{0};  // of slices that were read, for whatever reason
 
+  // What earlier runs used most, fetched before a router had spoken (warm_start.cpp).
+  Counter warm_slices{0};      // begun
+  Counter warm_bytes{0};       // of these
+  Counter warm_used_bytes{0};  // that a router named before they were given up, or as they came
+  Counter warm_ended{0};       // 1: no more will begin
+
   // Guesses of what the next layer chooses (look_ahead).
   Counter lookahead_asked{0};          // choices that had been guessed at
   Counter lookahead_right{0};          // of these, among as many likeliest experts

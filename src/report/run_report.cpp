@@ -137,6 +137,10 @@ nlohmann::json run_report(const RunPage& page, const RunFacts& facts) {
                     {"on_the_way_bytes", load(s.expert_on_way_bytes)},
                     {"ahead_bytes", load(s.expert_ahead_bytes)},
                     {"fetched_bytes", load(s.expert_fetched_bytes)},
+                    {"warm_start",
+                     {{"slices", load(s.warm_slices)},
+                      {"bytes", load(s.warm_bytes)},
+                      {"used_bytes", load(s.warm_used_bytes)}}},
                     {"lookahead", lookahead_json(s)}};
   if (facts.board != nullptr) out["experts"].update(expert_report(*facts.board));
   out["wanted_back"] = load(s.wanted_back);

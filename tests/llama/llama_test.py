@@ -42,7 +42,7 @@ class Bench:
         self.model = pathlib.Path(args.model)
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="resid-llama-"))
         # The same kernels in both arms: repacked ones round differently.
-        self.env = dict(os.environ, LLAMA_ARG_REPACK="0", LLAMA_LOG_COLORS="off")
+        self.env = dict(os.environ, LLAMA_ARG_REPACK="0", LLAMA_LOG_COLORS="off", XDG_STATE_HOME=str(self.folder / "state"))
 
     def program(self, name):
         path = (self.bin if name == "generate" else self.llama or pathlib.Path("/nonexistent")) / name
@@ -297,6 +297,61 @@ def case_caps(b):
     done, report = b.paged(["--ram", "95%", "--stand-aside", "off", "--cap", "6", "--cap-raise", "--lookahead", "off"],
                            b.generate(PROMPTS[1], 96))
     check(done.stdout == plain.stdout and report["experts"]["missing_bytes"] < missing[6] / 2, f"raised: {report['experts']['missing_bytes']}")
+def case_history(b):
+    """What a run has used, the next one has before it is asked for."""
+    if not (b.bin.parent / "lib" / "libggml-resid.so").exists():
+        skip("libggml-resid.so is not built (no ggml-backend-impl.h beside the llama.cpp in use)")
+    tokens = 4
+    plain = b.plain(b.generate(PROMPTS[0], tokens))
+    state = b.folder / "state" / "residctl" / "experts"
+    options = ["--ram", "50%", "--lookahead", "off"]
+
+    def run(*more, policy="auto"):
+        done, report = b.paged([*options, "--policy", policy, *more], b.generate(PROMPTS[0], tokens))
+        check(done.returncode == 0 and done.stdout == plain.stdout, "the same text: " + done.stderr.decode(errors="replace"))
+        check(report["budget_kept"] is True and report["infeasible"] == 0, "the budget is kept")
+        return done, report["experts"]
+
+    _, first = run()
+    check(first["warm_start"]["slices"] == 0, f"nothing is known yet: {first}")
+    files = list(state.glob("*.usage"))
+    check(len(files) == 1, f"one history: {files}")
+    for policy in ("auto", "expert_lru"):
+        _, second = run(policy=policy)
+        check(second["warm_start"]["slices"] > 0 and second["total"]["prefetched"] > 0, f"a warm start: {second}")
+        check(second["warm_start"]["used_bytes"] > 0, f"of what is used: {second}")
+        check(second["missing_bytes"] < first["missing_bytes"], f"fewer were missing: {second} after {first}")
+    # A copy elsewhere is the same model; another place, or none, knows nothing.
+    copy = b.folder / "copy.gguf"
+    shutil.copy(b.model, copy)
+    done, report = b.paged(options, b.generate(PROMPTS[0], tokens, copy))
+    check(done.stdout == plain.stdout and report["experts"]["warm_start"]["slices"] > 0, "a copy has the history too")
+    check(len(list(state.glob("*.usage"))) == 1, "and adds to it")
+    _, other = run("--history", str(b.folder / "mine.usage"))
+    check(other["warm_start"]["slices"] == 0 and (b.folder / "mine.usage").exists(), "another place begins anew")
+    before = files[0].read_bytes()
+    _, none = run("--history", "off")
+    check(none["warm_start"]["slices"] == 0 and files[0].read_bytes() == before, "off: neither read nor written")
+    shown = subprocess.run([str(b.bin / "residctl"), "inspect", str(b.model), "--experts", "--json"], env=b.env,
+                           capture_output=True, timeout=60)
+    check(shown.returncode == 0, shown.stderr.decode())
+    usage = json.loads(shown.stdout)["usage"]
+    check(usage["file"] == str(files[0]) and usage["tokens"] > 4 * tokens - 1 and len(usage["layers"]) == 6, f"{usage}")
+    shares = [e["share"] for e in usage["layers"][0]["hottest"]]
+    check(len(shares) == 32 and shares == sorted(shares, reverse=True) and 0 < shares[0] <= 1, f"{shares}")
+    # What is damaged is named, set aside, and begun anew; the run is as ever.
+    files[0].write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    done, damaged = run()
+    check(damaged["warm_start"]["slices"] == 0, "a damaged one is not used")
+    check(b".usage.damaged" in done.stderr, done.stderr.decode())
+    check(pathlib.Path(str(files[0]) + ".damaged").exists() and files[0].exists(), "it is kept, and a new one there")
+    done, _ = run()
+    check(b"damaged" not in done.stderr, "told once: " + done.stderr.decode())
+    # Where nothing can be written that is said, and nothing else.
+    b.env["XDG_STATE_HOME"] = "/proc/nowhere"
+    done, _ = run()
+    check(b"/proc/nowhere" in done.stderr, done.stderr.decode())
+    b.env["XDG_STATE_HOME"] = str(b.folder / "state")
 
 
 def case_routing(b):
