@@ -257,7 +257,7 @@ def case_lookahead(b):
     for ram in (50, 25):
         needed = {}
         for mode in ("off", "on"):
-            done, report = b.paged(["--ram", f"{ram}%", "--lookahead", mode, "--eager-reconcile"], command)
+            done, report = b.paged(["--ram", f"{ram}%", "--lookahead", mode, "--history", "off", "--eager-reconcile"], command)
             check(done.returncode == 0 and done.stdout == plain.stdout, f"{ram} %, {mode}: the same text")
             check_report(report, ram)
             e = report["experts"]
@@ -288,13 +288,13 @@ def case_caps(b):
     missing = {}
     for policy in ("expert_lru", "expert_foresight"):
         for cap in (6, 16, 0):
-            done, report = b.paged(["--ram", "95%", "--stand-aside", "off", "--policy", policy, "--cap", str(cap), "--lookahead", "off"],
+            done, report = b.paged(["--ram", "95%", "--stand-aside", "off", "--policy", policy, "--cap", str(cap), "--lookahead", "off", "--history", "off"],
                                    b.generate(PROMPTS[1], 96))
             check(done.returncode == 0 and done.stdout == plain.stdout, f"{policy}, cap {cap}: the same text")
             missing[cap] = report["experts"]["missing_bytes"]
         check(missing[6] > missing[16] > missing[0] > 0, f"{policy}: the smaller the cap, the more is missing: {missing}")
     # With room to spare a cap that may be raised is none.
-    done, report = b.paged(["--ram", "95%", "--stand-aside", "off", "--cap", "6", "--cap-raise", "--lookahead", "off"],
+    done, report = b.paged(["--ram", "95%", "--stand-aside", "off", "--cap", "6", "--cap-raise", "--lookahead", "off", "--history", "off"],
                            b.generate(PROMPTS[1], 96))
     check(done.stdout == plain.stdout and report["experts"]["missing_bytes"] < missing[6] / 2, f"raised: {report['experts']['missing_bytes']}")
 def case_history(b):
@@ -412,7 +412,7 @@ def case_policies(b):
     plain = b.plain(b.generate(PROMPTS[0]))
     for policy in ("lru", "layer_order_learned", "layer_order_declared", "expert_lru", "expert_lfru"):
         for prefetch in ("off", "on") if not policy.startswith("expert_") else ("off",):
-            done, report = b.paged(["--ram", "30%", "--policy", policy, "--prefetch", prefetch, "--lookahead", "off", "--eager-reconcile"],
+            done, report = b.paged(["--ram", "30%", "--policy", policy, "--prefetch", prefetch, "--lookahead", "off", "--history", "off", "--eager-reconcile"],
                                    b.generate(PROMPTS[0]))
             check(done.returncode == 0 and done.stdout == plain.stdout, f"{policy}, prefetch {prefetch}: the same text")
             check(report["policy"] == policy, "the report names the policy")
