@@ -135,6 +135,7 @@ Result<RunConfig> to_config(const Settings& s) {
   config.prefetch_admission_always = s.prefetch_admission.value == "always" ? 1 : 0;
   config.prefetch_retention_none = s.prefetch_retention.value == "none" ? 1 : 0;
   config.lookahead = static_cast<std::uint8_t>(lookahead_mode(s.lookahead.value));
+  config.history = s.history.value == "off" ? 0 : 1;
   config.sync_handler = s.sync_handler.is_on() ? 1 : 0;
   config.eager_reconcile = s.eager_reconcile.is_on() ? 1 : 0;
   config.protect_current = s.protect_current.is_on() ? 1 : 0;

@@ -51,6 +51,7 @@ struct RunConfig {
   std::uint8_t own_cgroup = 0;      // the program runs in a control group of its own
   std::uint32_t expert_cap = 0;     // experts a layer; 0 = the budget decides
   std::uint8_t expert_cap_raise = 0;
+  std::uint8_t history = 0;    // not 0: the run begins with what earlier ones used, and adds to it
   std::uint8_t lookahead = 0;  // LookaheadSwitch::Mode
   std::uint8_t quiet = 0;
   std::uint8_t swap_guarantee = 0;  // host::SwapGuarantee as the parent established it

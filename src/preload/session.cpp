@@ -273,6 +273,9 @@ Result<RegionId> Session::add_region(int fd, const StoreIdentity& identity, Open
       fail_run(started.error());
       return tl::unexpected(started.error());
     }
+  } else if (experts_ != nullptr && model.in_place && model.file.split_no == 0) {
+    // One more model: what it uses is not the first one's.
+    (void)remembered_usage(*experts_, model.file);
   }
   Region region;
   region.identity = identity;

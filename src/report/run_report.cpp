@@ -58,13 +58,14 @@ std::string config_text(const RunConfig& c) {
       "ram={} policy={} chunk_max={} fetch_workers={} fetching_timeout_ms={} prefetch_depth={} "
       "prefetch_admission={} prefetch_retention={} sync_handler={} eager_reconcile={} "
       "protect_current={} match={} read_engine={} read_depth={} read_bytes={} small_frames={} "
-      "no_tripwires={} never_stand_aside={} experts_sensor={} lookahead={} cap={} cap_raise={}",
+      "no_tripwires={} never_stand_aside={} experts_sensor={} lookahead={} cap={} cap_raise={} "
+      "history={}",
       size_text(c), c.policy, c.chunk_max, c.fetch_workers, c.fetching_timeout_ms, c.prefetch_depth,
       c.prefetch_admission_always != 0 ? "always" : "guarded",
       c.prefetch_retention_none != 0 ? "none" : "pinned", c.sync_handler, c.eager_reconcile,
       c.protect_current, c.match, c.read_engine, c.read_depth, c.read_bytes, c.small_frames,
       c.no_tripwires, c.never_stand_aside, name(c.expert_sensor), c.lookahead, c.expert_cap,
-      c.expert_cap_raise);
+      c.expert_cap_raise, c.history);
 }
 
 std::string config_hash(const RunConfig& config) {

@@ -297,6 +297,8 @@ def case_caps(b):
     done, report = b.paged(["--ram", "95%", "--stand-aside", "off", "--cap", "6", "--cap-raise", "--lookahead", "off", "--history", "off"],
                            b.generate(PROMPTS[1], 96))
     check(done.stdout == plain.stdout and report["experts"]["missing_bytes"] < missing[6] / 2, f"raised: {report['experts']['missing_bytes']}")
+
+
 def case_history(b):
     """What a run has used, the next one has before it is asked for."""
     if not (b.bin.parent / "lib" / "libggml-resid.so").exists():
