@@ -186,6 +186,8 @@ class ProgramRunner {
                                      cell.arm == "C" ? "lru" : "layer_order_declared",
                                      "--prefetch",
                                      cell.arm == "E" ? "on" : "off",
+                                     "--history",
+                                     "off",
                                      "--program-need",
                                      fmt::format("{}", control_.need_bytes + kPagerRoom),
                                      "--report",
