@@ -250,7 +250,7 @@ struct Pager::Impl {
   // Begins one more of them; false when there is none, or not now.
   bool warm_up(Lock& lock);
   void end_warm(const Lock& lock);
-  bool warming() const { return warm_open && warm.next != warm.chunks.size(); }
+  bool warming(const Lock&) const { return warm_open && warm.next != warm.chunks.size(); }
 
   // ---- lookahead.cpp
   // Begins to fetch what is missing of the slices of these experts, behind all demands.

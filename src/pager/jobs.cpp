@@ -180,8 +180,9 @@ void Pager::Impl::read_done(ReadRequest& request) {
   const bool alone = staging.reading() == 0 && demand.size == 0;
   const bool here = slot.demand && alone && request.bytes <= kFilledByReader &&
                     finish(lock, slot, Filler::reader);
+  const bool for_a_worker = !here || warming(lock);
   lock.unlock();
-  if (here && !warming()) return;
+  if (!for_a_worker) return;
   work.notify_one();
   transition.notify_all();
 }

@@ -284,7 +284,7 @@ Result<void*> Pager::map_view(RegionId region, void* address, std::uint64_t byte
   {
     const Lock lock(p.mutex);
     p.warm_open = true;
-    if (p.warming()) p.work.notify_one();
+    if (p.warming(lock)) p.work.notify_one();
   }
   if (!cut.empty()) p.uffd.wake(begin, bytes);  // who slept on the old mapping meets the new one
   return mapped;
