@@ -24,9 +24,9 @@ Status Pager::Impl::reserve(Lock& lock, std::uint64_t bytes, Purpose purpose, Fi
       transition.wait(lock);
       continue;
     }
-    // What others are giving up at this moment will do: it takes microseconds, and a victim more
-    // would be read again.
-    if (budget.evicting() != 0 && budget.held() - budget.evicting() + bytes <= budget.limit()) {
+    // What is being given up ahead at this moment will do: it takes microseconds, and a victim more
+    // would be read again. What others give up for themselves is not for the taking.
+    if (ahead_evicting != 0 && budget.held() - ahead_evicting + bytes <= budget.limit()) {
       if (filler == Filler::reader) return Status::infeasible;
       transition.wait(lock);
       continue;
@@ -69,8 +69,8 @@ bool Pager::Impl::room_wanted(const Lock& lock) const {
     want = staging.coming_bytes(lock);
     if (!config.expert_cap_soft && policy->surplus() != kNoChunk) return true;
   }
-  // What others are giving up at this moment is room already.
-  return want != 0 && budget.held() - budget.evicting() + want > budget.limit();
+  // What is being given up ahead at this moment is room already.
+  return want != 0 && budget.held() - ahead_evicting + want > budget.limit();
 }
 
 bool Pager::Impl::punch_ahead(Lock& lock) {
@@ -78,7 +78,10 @@ bool Pager::Impl::punch_ahead(Lock& lock) {
   const ChunkId victim = policy->plans() ? policy->spent() : policy->select_victim();
   if (victim == kNoChunk) return false;
   bump(stats.punched_ahead);
+  const std::uint64_t bytes = bytes_of(victim);
+  ahead_evicting += bytes;
   evict_one(lock, victim);
+  ahead_evicting -= bytes;
   return true;
 }
 

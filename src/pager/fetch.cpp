@@ -108,6 +108,8 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot, Filler filler) {
     return true;
   }
 
+  // Read once: it is mapped by it, and kept by it.
+  const bool likely = region.chunk(first).announced();
   lock.unlock();
   int error = 0;
   for (std::uint32_t i = 0; i < run.count && error == 0; ++i) {
@@ -131,14 +133,13 @@ bool Pager::Impl::fill_in(Lock& lock, Slot& slot, Filler filler) {
     // which tells that the workload has come here and costs microseconds.
     // Of what an engine asks for it is known without that.
     const ChunkState& chunk = region.chunk(index);
-    const bool ahead = !is_demand && !chunk.wanted() && !chunk.announced();
+    const bool ahead = !is_demand && !chunk.wanted() && !likely;
     if (!map_chunk(region, index, ahead ? kPage : 0)) left_asleep |= 1ULL << i;
   }
   const std::uint64_t now = now_ns();
 
   lock.lock();
   bool demanded = is_demand && awaited(lock, run);
-  const bool likely = region.chunk(first).announced();
   if (demanded) {
     const std::uint64_t since = std::min(region.chunk(first).since_ns, now);
     stats.fault_ns.record(now - since);

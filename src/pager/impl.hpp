@@ -258,7 +258,8 @@ struct Pager::Impl {
                       std::span<const Likely> likely);
   void expect_slice(Lock& lock, Region& region, ChunkIndex index, std::uint64_t now,
                     std::uint64_t& room);
-  void expect_run(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index, std::uint64_t now);
+  // False when there are too many already.
+  bool expect_run(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index, std::uint64_t now);
   // A router has spoken: what was expected and not chosen is given up, where it is still on its
   // way.
   void drop_expected(Lock& lock);
@@ -327,7 +328,8 @@ struct Pager::Impl {
   JobQueue demand;    // waiting for a slot
   JobQueue prefetch;  // waiting for a slot
   Staging staging;
-  bool room_changed = false;  // since a prefetch was last tried in vain
+  std::uint64_t ahead_evicting = 0;  // bytes that punch_ahead() is giving up now
+  bool room_changed = false;         // since a prefetch was last tried in vain
   // Fetches whose bytes are being mapped: their readers go on before the chunk is published. Raised
   // without the lock, lowered with it.
   std::atomic<std::uint32_t> publishing{0};

@@ -178,7 +178,8 @@ void Pager::Impl::read_done(ReadRequest& request) {
   // A small one that somebody waits for is there sooner than a worker would be awake. Where more is
   // on its way the reader's thread has that to do.
   const bool alone = staging.reading() == 0 && demand.size == 0;
-  const bool here = slot.demand && alone && request.bytes <= kFilledByReader &&
+  // A failure is told at length, which is no work for this thread.
+  const bool here = got_it && slot.demand && alone && request.bytes <= kFilledByReader &&
                     finish(lock, slot, Filler::reader);
   const bool for_a_worker = !here || warming(lock);
   lock.unlock();

@@ -10,6 +10,8 @@
 //     resident      stays until the policy gives it up; counted as wasted, unless it is used
 
 #include <algorithm>
+#include <thread>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "pager/impl.hpp"
@@ -23,9 +25,9 @@ constexpr float kLeastChance = 0.6F;
 
 }  // namespace
 
-void Pager::Impl::expect_run(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index,
+bool Pager::Impl::expect_run(Lock& lock, Region& region, ChunkSpan span, ChunkIndex index,
                              std::uint64_t now) {
-  if (expected_count == kExpectedMost) return;
+  if (expected_count == kExpectedMost) return false;
   const ChunkId head = begin_run(lock, region, span, index, now);
   for_run(head, [&](ChunkState& chunk) {
     chunk.set_prefetched(lock, true);
@@ -34,6 +36,7 @@ void Pager::Impl::expect_run(Lock& lock, Region& region, ChunkSpan span, ChunkIn
   push(lock, prefetch, head);
   expected[expected_count++] = head;
   bump(stats.prefetch_issued);
+  return true;
 }
 
 void Pager::Impl::expect_slice(Lock& lock, Region& region, ChunkIndex index, std::uint64_t now,
@@ -41,13 +44,14 @@ void Pager::Impl::expect_slice(Lock& lock, Region& region, ChunkIndex index, std
   const ChunkSpan span = region.plan().span(region.plan()[index].offset, true);
   const std::uint32_t bytes = region.plan()[index].bytes;
   if (region.chunk(index).phase() == ChunkPhase::absent && room >= bytes) {
+    if (!expect_run(lock, region, span, index, now)) return;
     room -= bytes;
-    expect_run(lock, region, span, index, now);
     bump(stats.lookahead_issued_bytes, bytes);
   }
   for (ChunkIndex i = span.first; i < span.first + span.count; ++i) {
     const ChunkPhase phase = region.chunk(i).phase();
-    if (phase == ChunkPhase::resident) policy->on_access(region.first_chunk + i);
+    // Not the seams: a tensor's last page may be in the declared order, where nobody is yet.
+    if (i == index && phase == ChunkPhase::resident) policy->on_access(region.first_chunk + i);
     if (phase == ChunkPhase::absent && region.plan()[i].seam) {
       expect_run(lock, region, {i, 1}, i, now);
     }
@@ -81,6 +85,8 @@ void Pager::Impl::drop_expected(Lock& lock) {
     const bool queued = head.queued();
     // Nobody sleeps on it (I-6): who had touched it would have made it a demand.
     if (queued) erase(lock, prefetch, id);
+    // No victim is given up for it any more.
+    if (head.slot != nullptr && !head.slot->demand) head.slot->spare = true;
     for_run(id, [&](ChunkState& chunk) {
       chunk.set_announced(lock, false);
       if (!queued) return;
@@ -88,7 +94,9 @@ void Pager::Impl::drop_expected(Lock& lock) {
       chunk.abandon_fetch(lock);
     });
   }
-  if (expected_count != 0) room_came(lock);
+  if (expected_count == 0) return;
+  room_came(lock);
+  transition.notify_all();
   expected_count = 0;
 }
 
@@ -112,15 +120,18 @@ void Pager::look_ahead(const void* stack, std::span<const ExpertId> chosen, std:
   if (!held) return;
   const std::uint64_t began = now_ns();
   if (layer == region->experts().first_stacks().front().layer) {
-    if (state.tokens == 1 && ahead.token_began_ns != 0) {
-      ahead.pays.token(began - ahead.token_began_ns);
-    }
-    ahead.token_began_ns = state.tokens == 1 ? began : 0;
+    const bool guessed = state.tokens <= RouterLookahead::kRows;
+    if (guessed && ahead.token_began_ns != 0) ahead.pays.token(began - ahead.token_began_ns);
+    ahead.token_began_ns = guessed ? began : 0;
   }
   if (!ahead.pays.on()) {
     bump(p.stats.lookahead_rested);
     return;
   }
+  // What another context chooses says nothing of the state that this guess was made from.
+  const bool own =
+      std::exchange(ahead.owner, std::this_thread::get_id()) == std::this_thread::get_id();
+  if (!own) ahead.router->forget();
   const std::span<const Likely> likely = ahead.router->guess(layer, state, kLeastChance);
   if (!likely.empty()) {
     Lock lock(p.mutex);

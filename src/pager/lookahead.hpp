@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "sense/lookahead_switch.hpp"
@@ -20,7 +21,8 @@ struct Lookahead {
   std::mutex mutex;
   std::unique_ptr<RouterLookahead> router;
   LookaheadSwitch pays;
-  std::uint64_t token_began_ns = 0;  // of the last token that came alone; 0: none since a batch
+  std::uint64_t token_began_ns = 0;  // of the last token; 0: none since a long batch
+  std::thread::id owner;             // whose states the guesses are of
 };
 
 }  // namespace resid

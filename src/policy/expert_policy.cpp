@@ -179,7 +179,7 @@ class ExpertPolicy final : public DeclaredPolicy {
   }
 
   ChunkId surplus() override {
-    if (layers_over_ == 0) return kNoChunk;
+    if (layers_over_ == 0 || (calls_ == 0 && !told_)) return kNoChunk;  // E-2
     for (std::uint32_t layer = 0; layer < resident_.size(); ++layer) {
       if (resident_[layer] <= cap_) continue;
       const std::size_t first = index(layer, 0);

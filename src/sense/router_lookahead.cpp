@@ -106,6 +106,9 @@ std::unique_ptr<RouterLookahead> RouterLookahead::make(const ModelFile& file,
   std::vector<float> norm = floats_of(fd, find(file, layers.front().layer, Role::ffn_norm, width));
   for (std::size_t i = 1; i < layers.size(); ++i) {
     const std::int32_t to = layers[i].layer;
+    // Layers for multi-token prediction have routers that never speak in an ordinary pass.
+    const std::uint32_t last = file.layers - std::min(file.layers, file.draft_layers);
+    if (file.draft_layers != 0 && to >= static_cast<std::int32_t>(last)) break;
     std::vector<float> next_norm = floats_of(fd, find(file, to, Role::ffn_norm, width));
     const std::vector<float> ratio = norm_ratio(norm, next_norm, static_cast<std::uint32_t>(width));
     norm = std::move(next_norm);

@@ -73,6 +73,12 @@ class RouterLookahead {
   };
   Tally learn(std::int32_t layer, std::span<const ExpertId> chosen, std::uint32_t used);
 
+  // No guess waits to be judged any more.
+  void forget() {
+    for (Step& step : steps_)
+      step.rows = 0;
+  }
+
   std::uint64_t bytes() const { return bytes_; }
 
  private:

@@ -336,6 +336,25 @@ TEST(RouterLookahead, AStateOfAnotherWidthIsNotGuessedFrom) {
   EXPECT_EQ(ahead->next(1), kNoLayer);
 }
 
+TEST(RouterLookahead, ALayerForMultiTokenPredictionIsNotGuessed) {
+  Routers model(4);
+  model.file.draft_layers = 1;
+  auto ahead = model.make();
+  ASSERT_NE(ahead, nullptr);
+  EXPECT_EQ(ahead->next(1), 2);
+  EXPECT_EQ(ahead->next(2), kNoLayer);
+}
+
+TEST(RouterLookahead, WhatIsForgottenIsNotLearnedFrom) {
+  const Routers model(2);
+  auto ahead = model.make();
+  std::mt19937 random(2);
+  const Row seen = model.seen(0, random_row(random));
+  ahead->guess(0, one(seen), kAll);
+  ahead->forget();
+  EXPECT_EQ(ahead->learn(1, std::vector<ExpertId>{0, 1, 2}, kUsed).asked, 0U);
+}
+
 TEST(RouterLookahead, SaysWhatItTakes) {
   auto ahead = Routers(3).make();
   EXPECT_GE(ahead->bytes(), 2 * kWidth * kExperts * sizeof(float));
