@@ -58,6 +58,9 @@ class Budget {
   std::uint64_t held() const { return resident_ + reserved_ + evicting_; }
   std::uint64_t pinned = 0;  // bytes claimed by Pin handles; guarded by the accounting lock
 
+  // What pins leave of the limit.
+  std::uint64_t unpinned() const { return pinned < limit_ ? limit_ - pinned : 0; }
+
   // An empty reservation when there is no room now.
   Reservation try_reserve(const Lock& lock, std::uint64_t bytes) {
     assert(lock.owns_lock());

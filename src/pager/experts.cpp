@@ -135,8 +135,7 @@ bool Pager::use_experts(const void* stack, std::span<const ExpertId> chosen, std
           static_cast<ExpertId>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
   }
   // What is announced beyond that would push out what was, before it is used: it comes by faults.
-  const std::uint64_t free = p.budget.limit() - std::min(p.budget.limit(), p.budget.pinned);
-  std::uint64_t room = free / 2;
+  std::uint64_t room = p.budget.unpinned() / 2;
   const std::uint64_t now = now_ns();
   bump(p.stats.expert_layers);
   bump(p.stats.expert_asked, distinct);

@@ -60,8 +60,9 @@ void Pager::Impl::expect_slice(Lock& lock, Region& region, ChunkIndex index, std
 
 void Pager::Impl::expect_experts(Lock& lock, Region& region, std::int32_t layer,
                                  std::span<const Likely> likely) {
-  // As much as is announced for one layer at most (experts.cpp): more would push that out.
-  std::uint64_t room = (budget.limit() - std::min(budget.limit(), budget.pinned)) / 4;
+  // Half of what may be announced for the layer that is at work (experts.cpp): more would push that
+  // out before it is used.
+  std::uint64_t room = budget.unpinned() / 4;
   const std::uint64_t now = now_ns();
   for (const Likely& each : likely) {
     const ExpertId expert = each.expert;

@@ -137,9 +137,11 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
   const std::uint32_t largest = region->plan().largest();
   const std::uint64_t run_bytes = ChunkPlan::span_bytes(largest);
   Staging::Slots slots;
+  bool ranked = false;
   {
     Lock lock(p.mutex);
     const std::uint64_t now_for = p.staging.run_bytes();
+    ranked = p.policy->ranks_experts();
     lock.unlock();
     if (now_for < run_bytes) {
       slots = Staging::make_slots(run_bytes, p.config.budget_bytes);
@@ -151,7 +153,7 @@ Result<RegionId> Pager::add_region(int fd, const std::string& path, ModelFile fi
   }
 
   std::unique_ptr<Lookahead> lookahead;
-  if (p.config.lookahead != LookaheadSwitch::Mode::off && !region->experts().empty()) {
+  if (ranked && p.config.lookahead != LookaheadSwitch::Mode::off && !region->experts().empty()) {
     auto router =
         RouterLookahead::make(region->file(), region->experts(), region->store().plain_fd(),
                               region->store().bytes() / kLookaheadShare);

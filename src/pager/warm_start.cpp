@@ -93,8 +93,8 @@ bool Pager::Impl::warm_up(Lock& lock) {
       bytes += region.plan()[i].bytes;
     const std::uint64_t at_disk = std::uint64_t{config.reader.depth} * config.reader.piece_bytes;
     if (coming != 0 && coming + bytes > at_disk) return false;
-    const std::uint64_t free = budget.limit() - std::min(budget.limit(), budget.pinned);
-    if (warm_bytes + bytes + warm.leave > free || budget.held() + coming + bytes > budget.limit()) {
+    if (warm_bytes + bytes + warm.leave > budget.unpinned() ||
+        budget.held() + coming + bytes > budget.limit()) {
       end_warm(lock);  // W-2, W-3
       return false;
     }

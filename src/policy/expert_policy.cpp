@@ -74,10 +74,8 @@ class ExpertPolicy final : public DeclaredPolicy {
   void declare_usage(const ExpertUsage& usage) override {
     if (!ranking_ || usage.experts != ranking_->shape().experts) return;
     for (std::size_t i = 0; i < usage.layers.size(); ++i) {
-      const auto at =
-          std::lower_bound(layer_numbers_.begin(), layer_numbers_.end(), usage.layers[i]);
-      if (at == layer_numbers_.end() || *at != usage.layers[i] || usage.tokens[i] <= 0) continue;
-      const auto place = static_cast<std::uint32_t>(at - layer_numbers_.begin());
+      const std::uint32_t place = place_of(usage.layers[i]);
+      if (place == ExpertPlace::kNone || usage.tokens[i] <= 0) continue;
       ranking_->remember(place, usage.of(i), usage.tokens[i]);
       told_ = true;
     }
@@ -95,10 +93,8 @@ class ExpertPolicy final : public DeclaredPolicy {
 
   void on_routing(std::uint32_t layer, std::span<const ExpertId> chosen,
                   std::uint32_t used) override {
-    if (!ranking_ || used == 0) return;
-    const auto at = std::lower_bound(layer_numbers_.begin(), layer_numbers_.end(), layer);
-    if (at == layer_numbers_.end() || *at != layer) return;
-    const auto place = static_cast<std::uint32_t>(at - layer_numbers_.begin());
+    const std::uint32_t place = place_of(layer);
+    if (!ranking_ || used == 0 || place == ExpertPlace::kNone) return;
     ++calls_;
     for (const ExpertId expert : chosen) {
       if (expert < ranking_->shape().experts)
@@ -113,9 +109,8 @@ class ExpertPolicy final : public DeclaredPolicy {
   }
 
   void on_expected(std::uint32_t layer, std::span<const ExpertId> experts) override {
-    const auto at = std::lower_bound(layer_numbers_.begin(), layer_numbers_.end(), layer);
-    if (!ranking_ || at == layer_numbers_.end() || *at != layer) return;
-    const auto place = static_cast<std::uint32_t>(at - layer_numbers_.begin());
+    const std::uint32_t place = place_of(layer);
+    if (!ranking_ || place == ExpertPlace::kNone) return;
     for (const ExpertId expert : experts) {
       if (expert >= ranking_->shape().experts) continue;
       std::uint64_t& until = experts_[index(place, expert)].held_until;
@@ -213,6 +208,13 @@ class ExpertPolicy final : public DeclaredPolicy {
     ranking_->choose(place, token);
     for (const ExpertId expert : token)
       ranking_->use(place, expert);
+  }
+
+  // By position among the layers that have experts; kNone for any other number.
+  std::uint32_t place_of(std::uint32_t layer) const {
+    const auto at = std::lower_bound(layer_numbers_.begin(), layer_numbers_.end(), layer);
+    if (at == layer_numbers_.end() || *at != layer) return ExpertPlace::kNone;
+    return static_cast<std::uint32_t>(at - layer_numbers_.begin());
   }
 
   struct Expert {

@@ -64,6 +64,17 @@ struct ExpertRig {
     const auto used = static_cast<std::uint32_t>(experts.size());
     return pager->use_experts(view + slice(layer, 0, 0), experts, used);
   }
+  // Reads all slices of these experts; the words that differ from the store.
+  std::uint64_t mismatches(std::uint32_t layer, const std::vector<ExpertId>& experts) const {
+    std::uint64_t wrong = 0;
+    for (std::uint32_t s = 0; s < 3; ++s) {
+      for (const ExpertId expert : experts) {
+        const std::uint64_t begin = slice(layer, s, expert);
+        wrong += store.mismatches(view, begin, begin + kSlice);
+      }
+    }
+    return wrong;
+  }
   bool resident(std::uint32_t layer, std::uint32_t expert) const {
     std::uint64_t sum = 0;
     for (std::uint32_t s = 0; s < 3; ++s)
